@@ -1,0 +1,137 @@
+//! Why a source cannot go on.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// A source cannot be opened, or cannot go on. The message names the file or partition and says how to mend it.
+#[derive(Debug)]
+pub enum SourceError {
+    /// The options contradict each other.
+    Configuration {
+        /// The key of the pipeline file.
+        key: &'static str,
+        /// What was expected.
+        expected: String,
+    },
+    /// A pattern matches nothing.
+    NothingMatches {
+        /// The pattern as written.
+        pattern: String,
+        /// The directory that was searched.
+        searched: PathBuf,
+    },
+    /// A file that was being read at the checkpoint is not found any more.
+    Missing {
+        /// Its partition.
+        partition: String,
+        /// The next line that would have been read.
+        next_line: u64,
+    },
+    /// What is there is not what was there at the checkpoint.
+    Changed {
+        /// Which partition.
+        partition: String,
+        /// How it changed.
+        how: String,
+    },
+    /// A compressed file ends in the middle.
+    Truncated {
+        /// Which.
+        partition: String,
+        /// How it is compressed.
+        format: &'static str,
+        /// Complete lines before the end.
+        lines: u64,
+    },
+    /// The bytes are not what the format demands.
+    Malformed {
+        /// Which partition.
+        partition: String,
+        /// Where, if lines were being read.
+        line: Option<u64>,
+        /// What was expected.
+        expected: String,
+    },
+    /// A stored position cannot be used.
+    Position {
+        /// Whose.
+        partition: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The operating system said no.
+    Io {
+        /// What was being read.
+        path: PathBuf,
+        /// What it said.
+        error: io::Error,
+    },
+    /// The reader's own task ended; only while the host shuts down, or after a defect.
+    Interrupted(String),
+}
+
+impl SourceError {
+    /// Trying again cannot help before a person has done something.
+    pub fn permanent(&self) -> bool {
+        match self {
+            Self::Io { error, .. } => matches!(
+                error.kind(),
+                io::ErrorKind::NotFound
+                    | io::ErrorKind::PermissionDenied
+                    | io::ErrorKind::IsADirectory
+                    | io::ErrorKind::NotADirectory
+                    | io::ErrorKind::InvalidInput
+            ),
+            Self::Interrupted(_) => false,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration { key, expected } => write!(f, "`{key}`: {expected}"),
+            Self::NothingMatches { pattern, searched } => write!(
+                f,
+                "no file matches `{pattern}`; searched in {}. Correct the pattern, or put the files there first",
+                searched.display()
+            ),
+            Self::Missing { partition, next_line } => write!(
+                f,
+                "{partition}: was read up to line {} at the checkpoint and is not there any more, or no pattern of \
+                 `paths` matches it any more. Put the file or the pattern back; a file may go once it is finished",
+                next_line.saturating_sub(1)
+            ),
+            Self::Changed { partition, how } => write!(
+                f,
+                "{partition}: {how}, so the position of the checkpoint does not fit it. Put the old content back, or \
+                 give the new content a new file name"
+            ),
+            Self::Truncated { partition, format, lines } => write!(
+                f,
+                "{partition}: the {format} data ends in the middle, after {lines} whole lines; this is not taken for \
+                 the end of the file. Put the complete file there and start again; reading goes on where it stopped"
+            ),
+            Self::Malformed { partition, line: Some(line), expected } => {
+                write!(f, "{partition}, line {line}: {expected}")
+            }
+            Self::Malformed { partition, line: None, expected } => write!(f, "{partition}: {expected}"),
+            Self::Position { partition, problem } => {
+                write!(f, "{partition}: the checkpoint's position cannot be used: {problem}")
+            }
+            Self::Io { path, error } => write!(f, "{}: cannot be read: {error}", path.display()),
+            Self::Interrupted(why) => write!(f, "reading was interrupted: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! What the driver tells the coordinator, and what the coordinator asks of the driver.
+//!
+//! **The driver's contract:** feed every event in the order it happened, and carry out every effect in the order given,
+//! each exactly once, until [`Effect::End`]; answers may come back in any order.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{Epoch, EpochRef, OperatorId, PartId, RunId, SinkId, Slot, SourceId};
+use crate::permit::CommitPermit;
+use crate::plugin::{CallFault, External, OrphanPage, Outcome, PluginError, Position, Prepared, Unsealed, WriterState};
+use crate::record::{Binding, Blocked, CutReason, OperatorCut, Record, SourceCut};
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The run may begin. First event, once.
+    Start,
+    /// Answer to [`Effect::Observe`].
+    Observed {
+        /// Which sink.
+        sink: SinkId,
+        /// Where it stands.
+        result: Result<Position, CallFault>,
+    },
+    /// Answer to [`Effect::Append`].
+    Appended {
+        /// The slot that was tried.
+        slot: Slot,
+        /// What came of it.
+        result: AppendResult,
+    },
+    /// Answer to [`Effect::Fence`].
+    Fenced {
+        /// Which sink.
+        sink: SinkId,
+        /// The new position.
+        result: Result<Position, CallFault>,
+    },
+    /// Answer to [`Effect::Commit`].
+    CommitAnswered {
+        /// Which sink.
+        sink: SinkId,
+        /// Which epoch.
+        of: EpochRef,
+        /// The attempt that was sent.
+        attempt: u32,
+        /// One outcome per committable, in the order of the permit.
+        result: Result<Vec<Outcome>, CallFault>,
+    },
+    /// Answer to [`Effect::Reconcile`].
+    Reconciled {
+        /// Which sink.
+        sink: SinkId,
+        /// Which epoch.
+        of: EpochRef,
+        /// The attempt it was asked about.
+        attempt: u32,
+        /// One outcome per committable, in the order of the permit.
+        result: Result<Vec<Outcome>, CallFault>,
+    },
+    /// Answer to [`Effect::ListOrphans`].
+    OrphansListed {
+        /// Which sink.
+        sink: SinkId,
+        /// One page.
+        result: Result<OrphanPage, CallFault>,
+    },
+    /// Answer to [`Effect::Abandon`].
+    Abandoned {
+        /// Which sink.
+        sink: SinkId,
+        /// One outcome per part, in order.
+        result: Result<Vec<Outcome>, CallFault>,
+    },
+    /// Answer to [`Effect::Release`].
+    ReleaseAnswered {
+        /// Which sink.
+        sink: SinkId,
+        /// One outcome per resource, in order.
+        result: Result<Vec<Outcome>, CallFault>,
+    },
+    /// Answer to [`Effect::OpenTasks`]: all subtasks stand ready to read.
+    TasksOpened,
+    /// The driver's clock says that a barrier is due, or somebody asked for one. Ignored while idle or while too many
+    /// epochs wait, and then due again when that changes.
+    BarrierDue {
+        /// Why.
+        reason: CutReason,
+    },
+    /// One source task reached the barrier of `epoch`.
+    SourceCut {
+        /// Which source.
+        source: SourceId,
+        /// Which of its tasks.
+        task: u32,
+        /// The epoch that the barrier ends.
+        epoch: Epoch,
+        /// Its partitions' positions; the coordinator joins the tasks' cuts.
+        cut: SourceCut,
+    },
+    /// One operator subtask reached the barrier.
+    OperatorCut {
+        /// Which operator.
+        operator: OperatorId,
+        /// Which of its subtasks.
+        task: u32,
+        /// The epoch that the barrier ends.
+        epoch: Epoch,
+        /// Its state.
+        cut: OperatorCut,
+    },
+    /// One participant aligned, and prepared its part if it had rows.
+    PartPrepared {
+        /// Which sink.
+        sink: SinkId,
+        /// Which participant.
+        ordinal: u32,
+        /// The epoch that the barrier ends.
+        epoch: Epoch,
+        /// Rows handed to it in this epoch.
+        rows_in: u64,
+        /// Rows rejected in `write` and handed to the dead-letter sink.
+        rejected_in_write: u64,
+        /// `None`: it had no rows, the plugin was not called.
+        prepared: Option<Prepared>,
+    },
+    /// A plugin announced a resource. Answered with [`Effect::IntentRecorded`].
+    IntentAnnounced {
+        /// The driver's number for this request.
+        request: u64,
+        /// Which sink.
+        sink: SinkId,
+        /// The part's short name, if one had begun.
+        part: Option<PartId>,
+        /// What.
+        resource: External,
+    },
+    /// An announced resource got its name. Answered with [`Effect::IntentRecorded`].
+    IntentBound {
+        /// The driver's number for this request.
+        request: u64,
+        /// The intent's number.
+        number: u64,
+        /// Its name.
+        name: String,
+    },
+    /// Rows, or state changes, exist that no barrier has cut yet. Sent once per epoch, with the first of them.
+    Busy,
+    /// All bounded sources ended: the last rows are on their way.
+    SourcesEnded,
+    /// The epoch being written can no longer be prepared: a writer's instance is gone, a source failed, a task died.
+    EpochLost {
+        /// Why.
+        reason: TaskFailure,
+    },
+    /// A timer asked for with [`Effect::Wait`] ran out.
+    TimerFired {
+        /// Which.
+        timer: Timer,
+    },
+    /// Somebody asked the run to stop with a sealed and committed epoch.
+    StopRequested,
+}
+
+/// What came of creating a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AppendResult {
+    /// It is durable.
+    Created,
+    /// The slot holds another record.
+    Taken(Box<Record>),
+    /// Not known, and the slot could not be read. The store accepts nothing more.
+    Unknown(String),
+    /// Certainly not written (disk full before anything reached it, lock lost). The store accepts nothing more unless
+    /// `retryable`.
+    NotWritten {
+        /// Why.
+        message: String,
+        /// The same append may be tried again.
+        retryable: bool,
+    },
+}
+
+/// Why an epoch was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TaskFailure {
+    /// A plugin call failed.
+    Plugin(SinkId, CallFault),
+    /// A source cannot go on; for a person. Not retried when `permanent`.
+    Source {
+        /// Which.
+        source: SourceId,
+        /// Names file and line.
+        message: String,
+        /// Trying again cannot help.
+        permanent: bool,
+    },
+    /// A row was bad and the pipeline is configured to stop there.
+    BadRow {
+        /// Names file, line and reason.
+        message: String,
+    },
+    /// A task of the host ended unexpectedly.
+    Host(String),
+}
+
+/// Timers name who asked for them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Timer {
+    /// Before the next try of a commit or of asking about it.
+    CommitRetry(SinkId, EpochRef),
+    /// Before the next try of a start-up call (observe, fence) at a sink.
+    StartRetry(SinkId),
+    /// Before abandon or release is tried again.
+    CleanUpRetry(SinkId),
+    /// Flush recorded outcomes that found no record to ride on.
+    IdleFlush,
+    /// Look for orphans again.
+    Sweep,
+}
+
+/// What to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Call `observe` on a fresh committer.
+    Observe {
+        /// Which sink.
+        sink: SinkId,
+        /// For the call's context.
+        run: RunId,
+    },
+    /// Create the record in its slot, durably.
+    Append {
+        /// The record; its slot is the next one.
+        record: Box<Record>,
+    },
+    /// Call `fence`.
+    Fence {
+        /// Which sink.
+        sink: SinkId,
+        /// What was observed.
+        expected: Position,
+        /// The run that fences.
+        run: RunId,
+    },
+    /// Call `commit`. There is no other way to publish.
+    Commit(CommitPermit),
+    /// Call `reconcile` for the same committables.
+    Reconcile(CommitPermit),
+    /// Call `list-orphans`.
+    ListOrphans {
+        /// Which sink.
+        sink: SinkId,
+        /// Short names start with it.
+        prefix: String,
+        /// Where to go on.
+        page: Option<String>,
+    },
+    /// Call `abandon`.
+    Abandon {
+        /// Which sink.
+        sink: SinkId,
+        /// Never empty.
+        parts: Vec<Unsealed>,
+        /// From 1.
+        attempt: u32,
+    },
+    /// Call `release`.
+    Release {
+        /// Which sink.
+        sink: SinkId,
+        /// Never empty.
+        resources: Vec<External>,
+        /// From 1.
+        attempt: u32,
+    },
+    /// Open sources, operators and writers from this state; answer with [`Event::TasksOpened`].
+    OpenTasks(Box<Restored>),
+    /// Send the barrier that ends `epoch` into every source task. Rows after it belong to the next epoch.
+    InjectBarrier {
+        /// The epoch that it ends.
+        epoch: Epoch,
+        /// Why.
+        reason: CutReason,
+    },
+    /// The announced resource is durable (with its number), or is not.
+    IntentRecorded {
+        /// The driver's number.
+        request: u64,
+        /// The intent's number.
+        result: Result<u64, PluginError>,
+    },
+    /// Source progress up to here may be published outside (P11).
+    PublishProgress {
+        /// Committed by every sink.
+        of: EpochRef,
+        /// Positions.
+        sources: BTreeMap<SourceId, SourceCut>,
+    },
+    /// Delete these records, all at once or in any part; they are retired and released.
+    DeleteRecords {
+        /// Which.
+        slots: Vec<Slot>,
+    },
+    /// Send [`Event::TimerFired`] after so many milliseconds. A timer set again replaces the old one.
+    Wait {
+        /// Which.
+        timer: Timer,
+        /// How long.
+        millis: u64,
+    },
+    /// Something a person may want to see. Changes nothing.
+    Notice(Notice),
+    /// The run is over. Close all tasks and instances; answers that still come are dropped.
+    End(End),
+}
+
+/// What a run starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// The run.
+    pub run: RunId,
+    /// The checkpoint it descends from.
+    pub from: Option<EpochRef>,
+    /// The first epoch that it writes.
+    pub first_epoch: Epoch,
+    /// Where every source stood.
+    pub sources: BTreeMap<SourceId, SourceCut>,
+    /// State of every operator, of all its subtasks.
+    pub operators: BTreeMap<OperatorId, Vec<OperatorCut>>,
+    /// State of every sink's writers.
+    pub writers: BTreeMap<SinkId, Vec<WriterState>>,
+}
+
+/// For progress lines, logs and metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// A run was decided.
+    RunOpened {
+        /// Its id.
+        run: RunId,
+        /// What it descends from.
+        from: Option<EpochRef>,
+    },
+    /// All participants have prepared.
+    EpochPrepared {
+        /// Which.
+        epoch: Epoch,
+    },
+    /// The seal is durable.
+    EpochSealed {
+        /// Which.
+        of: EpochRef,
+        /// Rows handed on by the sources.
+        rows: u64,
+        /// Rows dead-lettered or rejected.
+        rejected: u64,
+    },
+    /// A sink committed.
+    EpochCommitted {
+        /// Where.
+        sink: SinkId,
+        /// Which.
+        of: EpochRef,
+        /// Rows made visible.
+        rows: u64,
+    },
+    /// A commit's outcome is not known.
+    InDoubt {
+        /// Where.
+        sink: SinkId,
+        /// Which.
+        of: EpochRef,
+        /// Why.
+        reason: String,
+    },
+    /// An epoch waits for a person.
+    Blocked {
+        /// Where.
+        sink: SinkId,
+        /// Which.
+        of: EpochRef,
+        /// Why.
+        reason: Blocked,
+    },
+    /// Something worth a warning.
+    Warning(String),
+}
+
+/// How a run ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Input ended, everything committed. Also when a finished pipeline is started again and nothing is new.
+    Finished,
+    /// Stopped as asked, everything sealed is committed.
+    Stopped,
+    /// Stopped, or input ended, with epochs sealed and not yet committed.
+    StoppedInDoubt {
+        /// Which.
+        waiting: Vec<(SinkId, EpochRef)>,
+    },
+    /// Nothing can go on before a person decides.
+    Blocked {
+        /// Which.
+        waiting: Vec<(SinkId, EpochRef, Blocked)>,
+    },
+    /// Go back to the last sealed epoch as a new run.
+    Restart(TaskFailure),
+    /// The same failure would come again.
+    Failed(TaskFailure),
+    /// The start was refused; nothing at any destination was changed.
+    Refused(Refusal),
+    /// A newer run owns log or destination.
+    Superseded(String),
+    /// The log cannot be written any more.
+    StoreFailed(String),
+}
+
+/// Why a start was refused, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refusal {
+    /// Log and destination do not agree.
+    Mismatch {
+        /// Where.
+        sink: SinkId,
+        /// How.
+        mismatch: Mismatch,
+        /// Policies that would allow it.
+        policies: Vec<crate::record::MismatchPolicy>,
+    },
+    /// The destination cannot be observed.
+    CannotObserve {
+        /// Where.
+        sink: SinkId,
+        /// Why.
+        fault: CallFault,
+    },
+    /// The configuration does not fit the state; says what, and what to do.
+    Graph(String),
+    /// The fork point is not there, is retired, or lies before unfinished epochs.
+    Fork(String),
+    /// More was asked for than can be guaranteed.
+    Guarantee(String),
+    /// The log is not readable or contradicts itself.
+    Log(String),
+}
+
+/// How log and destination disagree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mismatch {
+    /// The destination has epochs of ours that the log does not know, or that lie behind the fork point.
+    Ahead {
+        /// Newest there.
+        destination: Vec<PartId>,
+        /// Newest here.
+        log: Option<EpochRef>,
+    },
+    /// The destination lacks epochs that the log knows as committed.
+    Behind {
+        /// Newest there.
+        destination: Vec<PartId>,
+        /// Newest here.
+        log: Option<EpochRef>,
+    },
+    /// The destination was written or fenced by a run that this log never opened.
+    Foreign {
+        /// Whose.
+        run: RunId,
+    },
+}
+
+/// What the coordinator needs to know of the pipeline. Fixed for a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Graph {
+    /// Sources with the number of their tasks.
+    pub sources: BTreeMap<SourceId, SourceSpec>,
+    /// Operators with the number of their subtasks.
+    pub operators: BTreeMap<OperatorId, u32>,
+    /// Sinks.
+    pub sinks: BTreeMap<SinkId, SinkSpec>,
+}
+
+/// One source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceSpec {
+    /// How many tasks read it; each sends its own cut.
+    pub tasks: u32,
+    /// Can be read again from a position.
+    pub replayable: bool,
+    /// Ends by itself.
+    pub bounded: bool,
+}
+
+/// One sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkSpec {
+    /// How many participants write it, each owning a range of `KeyRange::split`.
+    pub participants: u32,
+    /// What the plugin declared.
+    pub abilities: crate::plugin::Abilities,
+    /// Committable versions that the plugin can finish.
+    pub committable_versions: Vec<u32>,
+    /// What goes into the seal.
+    pub binding: Binding,
+    /// Takes the rows that others reject; not part of the row sum of its own input.
+    pub dead_letter: bool,
+}

@@ -1,0 +1,11 @@
+//! The protocol: everything that Tidegate decides, and nothing that it does.
+//!
+//! This crate has no IO, no clock, no randomness, no async runtime and no iteration in hash order; it builds for
+//! `wasm32-unknown-unknown` without imports, and CI proves that. The product, the model checker, the simulator and the
+//! replay of a trace all run the same [`coordinator::Coordinator::step`].
+
+pub mod event;
+pub mod ids;
+pub mod permit;
+pub mod plugin;
+pub mod record;

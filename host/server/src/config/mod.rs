@@ -1,0 +1,404 @@
+//! Pipeline files: one TOML file per pipeline.
+//!
+//! [`load`] reads a file and checks all that can be known from the text alone; what needs plugins, sources or state is
+//! checked by [`crate::assemble`] and [`crate::validate`]. Every key with its default is listed in [`tables`].
+
+mod error;
+mod reader;
+mod sections;
+mod tables;
+mod units;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
+
+pub use error::{ConfigError, Problem};
+pub use reader::{Absent, Key, Shape, Table};
+pub use tables::ALL as TABLES;
+pub use units::show_duration;
+
+/// Name of the sink that `[dead-letter]` makes.
+pub const DEAD_LETTER: &str = "dead-letter";
+
+/// Longest pipeline file that is read, in bytes.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// A pipeline as its file describes it: checked, with defaults filled in and paths made independent of the working
+/// directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PipelineFile {
+    /// The file it was read from; for text from elsewhere, the name given to it.
+    pub path: PathBuf,
+    /// What relative paths are relative to.
+    pub base: PathBuf,
+    /// `[pipeline]`
+    pub pipeline: PipelineSection,
+    /// `[checkpoint]`
+    pub checkpoint: CheckpointSection,
+    /// `[sources.*]`; never empty.
+    pub sources: BTreeMap<SourceId, SourceSection>,
+    /// `[sinks.*]`, without the dead-letter sink; never empty.
+    pub sinks: BTreeMap<SinkId, SinkSection>,
+    /// `[dead-letter]`
+    pub dead_letter: Option<SinkSection>,
+}
+
+impl PipelineFile {
+    /// All sinks with their ids, the dead-letter sink last.
+    pub fn all_sinks(&self) -> impl Iterator<Item = (SinkId, &SinkSection, bool)> {
+        let named = self.sinks.iter().map(|(id, sink)| (id.clone(), sink, false));
+        named.chain(self.dead_letter.iter().map(|sink| (dead_letter_id(), sink, true)))
+    }
+}
+
+/// The id of the sink that `[dead-letter]` makes.
+pub fn dead_letter_id() -> SinkId {
+    SinkId::new(DEAD_LETTER).expect("the constant follows the rule for names")
+}
+
+/// `[pipeline]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PipelineSection {
+    /// Stable name.
+    pub name: PipelineId,
+    /// State directory.
+    pub state: PathBuf,
+    /// What must be guaranteed.
+    pub guarantee: Asked,
+}
+
+/// What the operator asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asked {
+    /// Rows may come again after a failure.
+    AtLeastOnce,
+    /// Every row once.
+    ExactlyOnce,
+}
+
+impl Asked {
+    /// As written in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Asked::AtLeastOnce => "at-least-once",
+            Asked::ExactlyOnce => "exactly-once",
+        }
+    }
+}
+
+/// `[checkpoint]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CheckpointSection {
+    /// Between two barriers.
+    pub interval: Duration,
+    /// Between a seal and the next barrier, at least.
+    pub min_pause: Duration,
+    /// Sealed epochs per sink that may wait for their commit.
+    pub max_waiting: u32,
+    /// Checkpoints kept.
+    pub retain_count: u32,
+    /// Younger ones are kept, too.
+    pub retain_age: Option<Duration>,
+    /// Tries before a person must decide.
+    pub commit_tries: u32,
+}
+
+/// `[sources.NAME]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceSection {
+    /// What it reads.
+    pub kind: SourceKind,
+    /// How many tasks; `None` = as many as there are partitions, at most 4.
+    pub tasks: Option<u32>,
+    /// Rows per second over all tasks.
+    pub rate: Option<u64>,
+}
+
+/// The kinds of sources.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SourceKind {
+    /// Files.
+    Files {
+        /// As written, relative to [`PipelineFile::base`].
+        paths: Vec<String>,
+        /// How rows are laid out.
+        rows: RowFormat,
+        /// How files are compressed.
+        compression: Compression,
+    },
+    /// Made from a seed.
+    Generate {
+        /// The seed.
+        seed: u64,
+        /// How many; `None` = endless.
+        rows: Option<u64>,
+        /// Over how many partitions.
+        partitions: u32,
+        /// About how long each row is, in bytes.
+        row_bytes: u64,
+    },
+    /// Standard input.
+    Stdin {
+        /// How rows are laid out.
+        rows: RowFormat,
+    },
+}
+
+impl SourceKind {
+    /// As written in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            SourceKind::Files { .. } => "files",
+            SourceKind::Generate { .. } => "generate",
+            SourceKind::Stdin { .. } => "stdin",
+        }
+    }
+
+    /// How rows are laid out, where that is asked.
+    pub fn rows(&self) -> Option<&RowFormat> {
+        match self {
+            SourceKind::Files { rows, .. } | SourceKind::Stdin { rows } => Some(rows),
+            SourceKind::Generate { .. } => None,
+        }
+    }
+}
+
+/// How a source's rows are laid out, and what happens to those that are not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowFormat {
+    /// The format.
+    pub format: Format,
+    /// Longest line in bytes.
+    pub max_line: u64,
+    /// What happens to a bad row.
+    pub on_bad_row: OnBadRow,
+}
+
+/// Formats of rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON value per line.
+    JsonLines,
+    /// Comma-separated.
+    Csv(CsvSection),
+    /// Opaque lines.
+    Raw,
+}
+
+impl Format {
+    /// As written in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Format::JsonLines => "json-lines",
+            Format::Csv(_) => "csv",
+            Format::Raw => "raw",
+        }
+    }
+}
+
+/// `[sources.NAME.csv]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvSection {
+    /// The first row names the columns.
+    pub header: bool,
+    /// Between fields.
+    pub delimiter: u8,
+    /// Around fields.
+    pub quote: u8,
+    /// Names, when there is no header.
+    pub columns: Option<Vec<String>>,
+}
+
+/// How files are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// By the first bytes of each file.
+    Auto,
+    /// Not at all.
+    None,
+    /// gzip, also of several members.
+    Gzip,
+    /// Zstandard.
+    Zstd,
+}
+
+impl Compression {
+    /// As written in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Auto => "auto",
+            Compression::None => "none",
+            Compression::Gzip => "gzip",
+            Compression::Zstd => "zstd",
+        }
+    }
+}
+
+/// What happens to a row that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBadRow {
+    /// The pipeline stops.
+    Stop,
+    /// It goes to `[dead-letter]` with file, line and reason.
+    DeadLetter,
+}
+
+/// `[sinks.NAME]` and `[dead-letter]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct SinkSection {
+    /// The plugin.
+    pub plugin: PluginRef,
+    /// How rows are handed to it; `None` = the best that both sides know.
+    pub format: Option<SinkFormat>,
+    /// How many writers.
+    pub subtasks: u32,
+    /// How rows are dealt to them.
+    pub route: Route,
+    /// Which sources' rows it takes; never empty. Empty for the dead-letter sink.
+    pub sources: Vec<SourceId>,
+    /// Granted directories by the plugin's name for them.
+    pub dirs: BTreeMap<String, DirGrant>,
+    /// The plugin's own configuration.
+    pub config: serde_json::Map<String, serde_json::Value>,
+    /// Where the keys of `config` stand in the file.
+    pub config_places: BTreeMap<String, (usize, usize)>,
+    /// Secrets by the plugin's name for them.
+    pub secrets: BTreeMap<String, SecretSource>,
+    /// Budgets.
+    pub limits: LimitsSection,
+    /// Where the sink's table stands in the file.
+    pub place: (usize, usize),
+}
+
+/// Where a plugin comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PluginRef {
+    /// Part of the product.
+    Builtin(String),
+    /// A component file.
+    File(PathBuf),
+}
+
+impl std::fmt::Display for PluginRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PluginRef::Builtin(name) => write!(f, "builtin:{name}"),
+            PluginRef::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// How rows are handed to a plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SinkFormat {
+    /// One JSON value per line.
+    JsonLines,
+    /// Comma-separated without a header.
+    Csv,
+    /// Opaque lines.
+    Raw,
+}
+
+/// How rows are dealt to a sink's writers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// In turn.
+    RoundRobin,
+    /// Equal values of this field meet the same writer.
+    Key(String),
+}
+
+/// A granted directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirGrant {
+    /// As written; goes into the seal, so that a pipeline can move together with its state.
+    pub written: String,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Where a secret's value is found when it is needed. Never the value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// In an environment variable.
+    Env(String),
+    /// In a file.
+    File {
+        /// As written.
+        written: String,
+        /// Where it is.
+        path: PathBuf,
+    },
+}
+
+/// `[sinks.NAME.limits]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LimitsSection {
+    /// Bytes of memory of one instance.
+    pub memory: u64,
+    /// Longest call.
+    pub call_time: Duration,
+}
+
+/// Reads and checks a pipeline file.
+///
+/// # Errors
+/// Everything that is wrong with it, with place and hints.
+pub fn load(path: &Path) -> Result<PipelineFile, ConfigError> {
+    let fail = |unreadable, problem| ConfigError { file: path.to_owned(), problems: vec![problem], unreadable };
+    let text = read(path).map_err(|problem| fail(true, problem))?;
+    let text = match String::from_utf8(text) {
+        Ok(text) => text,
+        Err(error) => {
+            let valid = error.utf8_error().valid_up_to();
+            let line = error.as_bytes()[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1;
+            let problem = Problem::of_file(format!("line {line} is not UTF-8")).hint("save the file as UTF-8 text");
+            return Err(fail(false, problem));
+        }
+    };
+    let absolute = std::path::absolute(path).map_err(|e| fail(true, Problem::of_file(e.to_string())))?;
+    let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
+    parse(&text, path, &base)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+    use std::io::Read;
+    let cannot = |error: std::io::Error| {
+        let problem = Problem::of_file(format!("cannot read the pipeline file: {error}"));
+        match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                problem.hint("give the path of a pipeline file, as in `tidegate run pipeline.toml`")
+            }
+            std::io::ErrorKind::PermissionDenied => problem.hint("make the file readable for this user"),
+            _ => problem,
+        }
+    };
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    if file.metadata().map_err(cannot)?.is_dir() {
+        return Err(Problem::of_file("this is a directory, expected a pipeline file"));
+    }
+    let mut text = Vec::new();
+    file.take(LONGEST_FILE + 1).read_to_end(&mut text).map_err(cannot)?;
+    if text.len() as u64 > LONGEST_FILE {
+        return Err(Problem::of_file(format!("longer than {LONGEST_FILE} bytes; this is no pipeline file")));
+    }
+    Ok(text)
+}
+
+/// Checks a pipeline file given as text. `name` stands for it in messages; relative paths are relative to `base`.
+///
+/// # Errors
+/// Everything that is wrong with it, with place and hints.
+pub fn parse(text: &str, name: &Path, base: &Path) -> Result<PipelineFile, ConfigError> {
+    sections::read(text, name, base).map_err(|problems| ConfigError {
+        file: name.to_owned(),
+        problems,
+        unreadable: false,
+    })
+}

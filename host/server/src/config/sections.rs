@@ -1,0 +1,502 @@
+//! From tables to structs, and the checks between tables.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
+use toml::de::DeTable;
+
+use super::error::Problem;
+use super::reader::{Document, Entry, Section, suggest};
+use super::*;
+
+/// Reads the whole file. Problems come back in the order of the file.
+pub(super) fn read(text: &str, name: &Path, base: &Path) -> Result<PipelineFile, Vec<Problem>> {
+    let document = Document::new(text);
+    let root = match DeTable::parse(text) {
+        Ok(root) => root,
+        Err(error) => {
+            // Not `to_string`: that would repeat the line, and with it what somebody may have meant as a secret.
+            document.problem(error.span().unwrap_or(0..0), format!("not TOML: {}", error.message()), vec![]);
+            return Err(document.into_problems());
+        }
+    };
+    let file = Reading { base, name, document: &document }.file(root.get_ref());
+    let problems = document.into_problems();
+    match file {
+        Some(file) if problems.is_empty() => Ok(file),
+        _ => Err(problems),
+    }
+}
+
+struct Reading<'d, 'i> {
+    base: &'d Path,
+    name: &'d Path,
+    document: &'d Document<'i>,
+}
+
+impl<'d, 'i> Reading<'d, 'i> {
+    fn file(&self, root: &'d DeTable<'i>) -> Option<PipelineFile> {
+        let top = Section::new(self.document, "", 0..0, root, tables::TOP);
+        let pipeline = top.table("pipeline", tables::PIPELINE).and_then(|section| self.pipeline(&section));
+        let checkpoint = self.checkpoint(&top);
+        let sources = self.sources(&top);
+        let sinks = self.sinks(&top, &sources);
+        let dead_letter = match top.other("dead-letter") {
+            Some(entry) => Some(self.sink(&entry, true, &sources)?),
+            None => None,
+        };
+        self.check_bad_rows(&top, &sources, dead_letter.is_some());
+        self.check_all_taken(&top, &sources, &sinks);
+        let file = PipelineFile {
+            path: self.name.to_owned(),
+            base: self.base.to_owned(),
+            pipeline: pipeline?,
+            checkpoint: checkpoint?,
+            sources: sources.into_iter().map(|(id, source)| Some((id, source?))).collect::<Option<_>>()?,
+            sinks: sinks.into_iter().map(|(id, sink)| Some((id, sink?))).collect::<Option<_>>()?,
+            dead_letter,
+        };
+        self.check_directories(&top, &file);
+        Some(file)
+    }
+
+    fn resolve(&self, written: &str) -> PathBuf {
+        self.base.join(written)
+    }
+
+    fn pipeline(&self, section: &Section<'d, 'i>) -> Option<PipelineSection> {
+        let name = section.text("name").and_then(|name| match PipelineId::new(name) {
+            Ok(id) => Some(id),
+            Err(error) => {
+                section.problem("name", error.to_string(), &[]);
+                None
+            }
+        });
+        let state = section.text("state").map(|state| self.resolve(&state));
+        let guarantee = section.word("guarantee").map(|word| match word.as_str() {
+            "at-least-once" => Asked::AtLeastOnce,
+            _ => Asked::ExactlyOnce,
+        });
+        Some(PipelineSection { name: name?, state: state?, guarantee: guarantee? })
+    }
+
+    fn checkpoint(&self, top: &Section<'d, 'i>) -> Option<CheckpointSection> {
+        let empty = DeTable::new();
+        let read = |section: &Section<'_, '_>| {
+            let interval = section.duration("interval");
+            let min_pause = section.duration("min-pause");
+            let max_waiting = section.small("max-waiting");
+            let retain_count = section.small("retain-count");
+            let retain_age = section.duration("retain-age");
+            let commit_tries = section.small("commit-tries");
+            Some(CheckpointSection {
+                interval: interval?,
+                min_pause: min_pause?,
+                max_waiting: max_waiting?,
+                retain_count: retain_count?,
+                retain_age,
+                commit_tries: commit_tries?,
+            })
+        };
+        match top.table("checkpoint", tables::CHECKPOINT) {
+            Some(section) => read(&section),
+            None => read(&Section::new(self.document, "checkpoint", 0..0, &empty, tables::CHECKPOINT)),
+        }
+    }
+
+    fn sources(&self, top: &Section<'d, 'i>) -> BTreeMap<SourceId, Option<SourceSection>> {
+        let mut sources = BTreeMap::new();
+        for entry in top.entries("sources") {
+            match SourceId::new(entry.name.clone()) {
+                Ok(id) => {
+                    sources.insert(id, self.source(&entry));
+                }
+                Err(error) => entry.problem(error.to_string(), &[]),
+            }
+        }
+        if top.has("sources") && top.entries("sources").is_empty() {
+            top.problem("sources", "[sources] is empty: a pipeline needs at least one source", &[]);
+        }
+        sources
+    }
+
+    fn source(&self, entry: &Entry<'d, 'i>) -> Option<SourceSection> {
+        let about = match entry.peek("kind") {
+            Some("generate") => tables::GENERATE,
+            Some("stdin") => tables::STDIN,
+            _ => tables::FILES,
+        };
+        let section = entry.section(about)?;
+        let kind = section.word("kind")?;
+        match kind.as_str() {
+            "generate" => {
+                let (seed, rows) = (section.integer("seed"), section.integer("rows"));
+                let (partitions, row_bytes) = (section.small("partitions"), section.integer("row-bytes"));
+                let (tasks, rate) = (section.small("tasks"), section.integer("rate"));
+                let kind = SourceKind::Generate { seed: seed?, rows, partitions: partitions?, row_bytes: row_bytes? };
+                Some(SourceSection { kind, tasks, rate })
+            }
+            "stdin" => {
+                let rows = self.row_format(&section)?;
+                Some(SourceSection { kind: SourceKind::Stdin { rows }, tasks: Some(1), rate: None })
+            }
+            _ => {
+                let paths = section.texts("paths");
+                let rows = self.row_format(&section);
+                let compression = section.word("compression").map(|word| match word.as_str() {
+                    "none" => Compression::None,
+                    "gzip" => Compression::Gzip,
+                    "zstd" => Compression::Zstd,
+                    _ => Compression::Auto,
+                });
+                let (tasks, rate) = (section.small("tasks"), section.integer("rate"));
+                let kind = SourceKind::Files { paths: paths?, rows: rows?, compression: compression? };
+                Some(SourceSection { kind, tasks, rate })
+            }
+        }
+    }
+
+    fn row_format(&self, section: &Section<'d, 'i>) -> Option<RowFormat> {
+        let format = section.word("format").and_then(|word| match word.as_str() {
+            "json-lines" => Some(Format::JsonLines),
+            "raw" => Some(Format::Raw),
+            _ => self.csv(section).map(Format::Csv),
+        });
+        if section.has("csv") && format.as_ref().is_some_and(|format| !matches!(format, Format::Csv(_))) {
+            let message = format!("[{}.csv] is there, but the format is not csv", section.path);
+            section.problem("csv", message, &["remove the table, or write format = \"csv\""]);
+        }
+        let max_line = section.size("max-line");
+        let on_bad_row = section.word("on-bad-row").map(|word| match word.as_str() {
+            "dead-letter" => OnBadRow::DeadLetter,
+            _ => OnBadRow::Stop,
+        });
+        Some(RowFormat { format: format?, max_line: max_line?, on_bad_row: on_bad_row? })
+    }
+
+    fn csv(&self, source: &Section<'d, 'i>) -> Option<CsvSection> {
+        let empty = DeTable::new();
+        let path = format!("{}.csv", source.path);
+        let read = |section: &Section<'_, '_>| {
+            let header = section.boolean("header");
+            let (delimiter, quote) = (section.character("delimiter"), section.character("quote"));
+            let columns = section.texts("columns");
+            match (header, &columns) {
+                (Some(true), Some(_)) if section.has("columns") => section.problem(
+                    "columns",
+                    format!("[{}] names columns, but the files have a header that names them", section.path),
+                    &["remove `columns`, or write header = false"],
+                ),
+                (Some(false), None) if !section.has("columns") => section.problem(
+                    "header",
+                    format!("[{}] has header = false, so nothing names the columns", section.path),
+                    &["add columns = [\"…\", …]"],
+                ),
+                _ => {}
+            }
+            if let Some(columns) = &columns
+                && let Some(twice) = columns.iter().enumerate().find(|(i, name)| columns[..*i].contains(name))
+            {
+                section.problem("columns", format!("the column `{}` is named twice", twice.1), &[]);
+            }
+            if delimiter.is_some() && delimiter == quote {
+                section.problem("quote", "`quote` and `delimiter` are the same character", &[]);
+            }
+            Some(CsvSection { header: header?, delimiter: delimiter?, quote: quote?, columns })
+        };
+        match source.table("csv", tables::CSV_OPTIONS) {
+            Some(section) => read(&section),
+            None => read(&Section::new(self.document, path, 0..0, &empty, tables::CSV_OPTIONS)),
+        }
+    }
+
+    fn sinks(
+        &self,
+        top: &Section<'d, 'i>,
+        sources: &BTreeMap<SourceId, Option<SourceSection>>,
+    ) -> BTreeMap<SinkId, Option<SinkSection>> {
+        let mut sinks = BTreeMap::new();
+        for entry in top.entries("sinks") {
+            match SinkId::new(entry.name.clone()) {
+                Ok(id) if id == dead_letter_id() => {
+                    entry.problem("this name is taken by [dead-letter]", &["choose another name for the sink"]);
+                }
+                Ok(id) => {
+                    sinks.insert(id, self.sink(&entry, false, sources));
+                }
+                Err(error) => entry.problem(error.to_string(), &[]),
+            }
+        }
+        if top.has("sinks") && top.entries("sinks").is_empty() {
+            top.problem("sinks", "[sinks] is empty: a pipeline needs at least one sink", &[]);
+        }
+        sinks
+    }
+
+    fn sink(
+        &self,
+        entry: &Entry<'d, 'i>,
+        dead_letter: bool,
+        sources: &BTreeMap<SourceId, Option<SourceSection>>,
+    ) -> Option<SinkSection> {
+        let section = entry.section(tables::SINK)?;
+        let plugin = section.text("plugin").map(|plugin| match plugin.strip_prefix("builtin:") {
+            Some(name) => PluginRef::Builtin(name.to_owned()),
+            None => PluginRef::File(self.resolve(&plugin)),
+        });
+        let format = section.word("format").map(|word| match word.as_str() {
+            "raw" => SinkFormat::Raw,
+            "csv" => SinkFormat::Csv,
+            _ => SinkFormat::JsonLines,
+        });
+        let subtasks = section.small("subtasks");
+        let route = self.route(&section);
+        let taken = if dead_letter { self.no_sources(&section) } else { self.taken(&section, sources) };
+        if let Some(Route::Key(field)) = &route {
+            self.check_key(&section, field, format, &taken, sources);
+        }
+        let dirs = self.dirs(&section);
+        let secrets = self.secrets(&section);
+        let limits = self.limits(&section);
+        Some(SinkSection {
+            plugin: plugin?,
+            format,
+            subtasks: subtasks?,
+            route: route?,
+            sources: taken,
+            dirs,
+            config: section.json_table("config"),
+            config_places: section.places("config").into_iter().collect(),
+            secrets,
+            limits: limits?,
+            place: self.document.place(entry.span.start),
+        })
+    }
+
+    fn route(&self, section: &Section<'d, 'i>) -> Option<Route> {
+        let Some(entry) = section.other("route") else { return Some(Route::RoundRobin) };
+        match entry.as_text() {
+            Some("round-robin") => Some(Route::RoundRobin),
+            None if entry.kind() == "a table" => entry.section(tables::ROUTE)?.text("key").map(Route::Key),
+            found => {
+                let found = found.map_or_else(|| entry.kind().to_owned(), |text| format!("\"{text}\""));
+                let message = format!(
+                    "`route` in {} is {found}, expected \"round-robin\" or {{ key = \"FIELD\" }}",
+                    section.title()
+                );
+                entry.problem(message, &[]);
+                None
+            }
+        }
+    }
+
+    fn no_sources(&self, section: &Section<'d, 'i>) -> Vec<SourceId> {
+        if section.has("sources") {
+            let hint = "remove `sources`; which rows it takes is said by on-bad-row of the sources";
+            section.problem("sources", "[dead-letter] takes bad rows of every source", &[hint]);
+        }
+        Vec::new()
+    }
+
+    fn taken(&self, section: &Section<'d, 'i>, sources: &BTreeMap<SourceId, Option<SourceSection>>) -> Vec<SourceId> {
+        if !section.has("sources") {
+            return sources.keys().cloned().collect();
+        }
+        let mut taken = Vec::new();
+        for name in section.texts("sources").unwrap_or_default() {
+            let known = sources.keys().find(|id| id.as_str() == name);
+            match known {
+                Some(id) if taken.contains(id) => {
+                    section.problem("sources", format!("the source `{name}` is named twice"), &[]);
+                }
+                Some(id) => taken.push(id.clone()),
+                None => {
+                    let names: Vec<_> = sources.keys().map(SourceId::as_str).collect();
+                    let message = format!("`sources` in {} names `{name}`, which is no source", section.title());
+                    section.problem("sources", message, &[&suggest(&name, &names)]);
+                }
+            }
+        }
+        taken
+    }
+
+    fn check_key(
+        &self,
+        section: &Section<'d, 'i>,
+        field: &str,
+        format: Option<SinkFormat>,
+        taken: &[SourceId],
+        sources: &BTreeMap<SourceId, Option<SourceSection>>,
+    ) {
+        let hint = "write route = \"round-robin\", or use a format with fields";
+        if format == Some(SinkFormat::Raw) {
+            let message = format!("{} routes by the field `{field}`, but raw rows have no fields", section.title());
+            section.problem("route", message, &[hint]);
+            return;
+        }
+        let rows = |id: &SourceId| sources.get(id).and_then(Option::as_ref).and_then(|source| source.kind.rows());
+        let raw = taken.iter().find(|id| rows(id).is_some_and(|rows| rows.format == Format::Raw));
+        if let Some(id) = raw {
+            let message =
+                format!("{} routes by the field `{field}`, but the rows of source `{id}` are raw", section.title());
+            section.problem("route", message, &[hint]);
+        }
+    }
+
+    fn dirs(&self, section: &Section<'d, 'i>) -> BTreeMap<String, DirGrant> {
+        let mut dirs = BTreeMap::new();
+        for entry in section.entries("dirs") {
+            match entry.as_text() {
+                Some(text) if !text.is_empty() && !text.contains('\0') => {
+                    dirs.insert(entry.name, DirGrant { written: text.to_owned(), path: self.resolve(text) });
+                }
+                _ => entry.problem(
+                    format!("`{}` is {}, expected a path in quotes", entry.path, entry.kind()),
+                    &["the name is the plugin's, the path is yours: output = \"out\""],
+                ),
+            }
+        }
+        dirs
+    }
+
+    fn secrets(&self, section: &Section<'d, 'i>) -> BTreeMap<String, SecretSource> {
+        let mut secrets = BTreeMap::new();
+        for entry in section.entries("secrets") {
+            let hint = format!("write {0} = {{ env = \"NAME\" }} or {0} = {{ file = \"path\" }}", entry.name);
+            if entry.kind() != "a table" {
+                let message = format!(
+                    "`{}` holds a value; a secret in this file would end up in backups and version control",
+                    entry.path
+                );
+                entry.problem(message, &[&hint]);
+                continue;
+            }
+            let Some(secret) = entry.section(tables::SECRET) else { continue };
+            match (secret.text("env"), secret.text("file")) {
+                (Some(env), None) if env.contains('=') => {
+                    secret.problem("env", "the name of an environment variable holds no `=`", &[&hint]);
+                }
+                (Some(env), None) => {
+                    secrets.insert(entry.name, SecretSource::Env(env));
+                }
+                (None, Some(file)) => {
+                    let path = self.resolve(&file);
+                    secrets.insert(entry.name, SecretSource::File { written: file, path });
+                }
+                (Some(_), Some(_)) => entry.problem(format!("`{}` has both env and file", entry.path), &[&hint]),
+                (None, None) if secret.has("env") || secret.has("file") => {}
+                (None, None) => entry.problem(format!("`{}` says not where the secret is", entry.path), &[&hint]),
+            }
+        }
+        secrets
+    }
+
+    fn limits(&self, sink: &Section<'d, 'i>) -> Option<LimitsSection> {
+        let empty = DeTable::new();
+        let path = format!("{}.limits", sink.path);
+        let read = |section: &Section<'_, '_>| {
+            let (memory, call_time) = (section.size("memory"), section.duration("call-time"));
+            Some(LimitsSection { memory: memory?, call_time: call_time? })
+        };
+        match sink.table("limits", tables::LIMITS) {
+            Some(section) => read(&section),
+            None => read(&Section::new(self.document, path, 0..0, &empty, tables::LIMITS)),
+        }
+    }
+
+    fn check_bad_rows(&self, top: &Section<'d, 'i>, sources: &BTreeMap<SourceId, Option<SourceSection>>, there: bool) {
+        if there {
+            return;
+        }
+        for entry in top.entries("sources") {
+            let asks = sources
+                .iter()
+                .find(|(id, _)| id.as_str() == entry.name)
+                .and_then(|(_, source)| source.as_ref()?.kind.rows())
+                .is_some_and(|rows| rows.on_bad_row == OnBadRow::DeadLetter);
+            if asks {
+                let message =
+                    format!("[{}] hands bad rows to the dead-letter sink, but there is no [dead-letter]", entry.path);
+                entry.problem(message, &["add a table [dead-letter] with a plugin, or write on-bad-row = \"stop\""]);
+            }
+        }
+    }
+
+    fn check_all_taken(
+        &self,
+        top: &Section<'d, 'i>,
+        sources: &BTreeMap<SourceId, Option<SourceSection>>,
+        sinks: &BTreeMap<SinkId, Option<SinkSection>>,
+    ) {
+        // With a broken sink it is not known what it would take.
+        if sinks.is_empty() || sinks.values().any(Option::is_none) {
+            return;
+        }
+        for entry in top.entries("sources") {
+            let Some(id) = sources.keys().find(|id| id.as_str() == entry.name) else { continue };
+            if !sinks.values().flatten().any(|sink| sink.sources.contains(id)) {
+                let message = format!("no sink takes the rows of source `{id}`");
+                entry.problem(message, &["add it to `sources` of a sink, or remove it"]);
+            }
+        }
+    }
+
+    /// Directories that would eat themselves: output that is read again as input, or state among outputs.
+    fn check_directories(&self, top: &Section<'d, 'i>, file: &PipelineFile) {
+        let sinks = file.all_sinks().flat_map(|(id, sink, _)| {
+            sink.dirs.values().map(move |grant| (id.clone(), plain(&grant.path))).collect::<Vec<_>>()
+        });
+        let state = plain(&file.pipeline.state);
+        for (sink, dir) in sinks {
+            if dir.starts_with(&state) || state.starts_with(&dir) {
+                let message = format!(
+                    "the state directory and a directory of sink `{sink}` lie in each other: {}",
+                    dir.display()
+                );
+                top.problem("pipeline", message, &["give the state a directory of its own"]);
+            }
+            for (source, section) in &file.sources {
+                let SourceKind::Files { paths, .. } = &section.kind else { continue };
+                if paths.iter().any(|glob| glob_reaches(&plain(&self.resolve(glob)), &dir)) {
+                    let message =
+                        format!("source `{source}` would read what sink `{sink}` writes in {}", dir.display());
+                    top.problem("sources", message, &["write to a directory that no glob of a source covers"]);
+                }
+            }
+        }
+    }
+}
+
+/// The path without `.` and, as far as the text tells, without `..`.
+fn plain(path: &Path) -> PathBuf {
+    use std::path::Component;
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                plain.pop();
+            }
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// Whether a glob matches files directly in `dir`, judged by the part of it before the first special character.
+fn glob_reaches(glob: &Path, dir: &Path) -> bool {
+    let special = |text: &str| text.contains(['*', '?', '[', '{']);
+    let parts: Vec<_> = glob.components().collect();
+    let fixed = parts.iter().take_while(|part| !special(&part.as_os_str().to_string_lossy())).count();
+    let start: PathBuf = parts[..fixed].iter().collect();
+    let rest = &parts[fixed..];
+    if rest.iter().any(|part| part.as_os_str() == "**") {
+        return dir.starts_with(&start);
+    }
+    match rest.len() {
+        0 => start.parent() == Some(dir),
+        1 => start == dir,
+        _ => false,
+    }
+}

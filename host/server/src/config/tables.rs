@@ -1,0 +1,195 @@
+//! Every table and key of a pipeline file: shape, default, meaning. The reader and the reference text use these.
+
+use super::reader::{Absent, Absent::*, Key, Shape, Shape::*, Table};
+
+const SECOND: u64 = 1_000;
+const DAY: u64 = 86_400 * SECOND;
+const MIB: u64 = 1 << 20;
+
+/// Most tasks of a source and most subtasks of a sink.
+pub(crate) const MOST_TASKS: u64 = 256;
+
+const fn key(name: &'static str, shape: Shape, absent: Absent, about: &'static str) -> Key {
+    Key { name, shape, absent, about }
+}
+
+/// The top level.
+pub(crate) const TOP: Table = Table {
+    path: "",
+    about: "one file describes one pipeline",
+    keys: &[
+        key("pipeline", Table, Required, "name, state directory and guarantee"),
+        key("checkpoint", Table, Means("all defaults"), "when epochs are cut and how long checkpoints are kept"),
+        key("sources", Table, Required, "where rows come from, one table per source"),
+        key("sinks", Table, Required, "where rows go, one table per sink"),
+        key("dead-letter", Table, Means("bad rows stop the pipeline"), "a sink for rows that cannot be used"),
+    ],
+};
+
+/// `[pipeline]`.
+pub(crate) const PIPELINE: Table = Table {
+    path: "pipeline",
+    about: "what the pipeline is called, where its state lives and what it must guarantee",
+    keys: &[
+        key("name", Text, Required, "the stable name of the pipeline; its state belongs to it"),
+        key("state", Path, Required, "the directory of the log and the checkpoints, on a local disk"),
+        key(
+            "guarantee",
+            OneOf(&["exactly-once", "at-least-once"]),
+            Default("exactly-once"),
+            "the pipeline does not start when less than this can be promised",
+        ),
+    ],
+};
+
+/// `[checkpoint]`.
+pub(crate) const CHECKPOINT: Table = Table {
+    path: "checkpoint",
+    about: "when epochs are cut and how long checkpoints are kept",
+    keys: &[
+        key("interval", Duration(1, DAY), Default("1s"), "time between two barriers"),
+        key("min-pause", Duration(0, DAY), Default("0s"), "least time between a seal and the next barrier"),
+        key("max-waiting", Integer(1, 1_000), Default("4"), "sealed epochs that may wait for a sink's commit"),
+        key("retain-count", Integer(1, 100_000), Default("10"), "checkpoints that are kept"),
+        key("retain-age", Duration(0, 3_650 * DAY), Means("by count alone"), "younger checkpoints are kept, too"),
+        key("commit-tries", Integer(1, 1_000_000), Default("10"), "tries of a commit before a person must decide"),
+    ],
+};
+
+const TASKS: Key = key(
+    "tasks",
+    Integer(1, MOST_TASKS),
+    Means("as many as there are partitions, at most 4"),
+    "how many tasks read the source at the same time",
+);
+const RATE: Key =
+    key("rate", Integer(1, 1_000_000_000), Means("as fast as it goes"), "most rows per second, over all tasks");
+const FORMAT: Key = key("format", OneOf(FORMATS), Required, "how rows are laid out");
+const MAX_LINE: Key = key("max-line", Size(1, 256 * MIB), Default("1MiB"), "longest line; a longer one is a bad row");
+const ON_BAD_ROW: Key = key(
+    "on-bad-row",
+    OneOf(&["stop", "dead-letter"]),
+    Default("stop"),
+    "what happens to a row that cannot be read: stop the pipeline, or hand it to [dead-letter]",
+);
+const KIND: Key = key("kind", OneOf(SOURCE_KINDS), Required, "what the source reads");
+const CSV: Key = key("csv", Table, Means("the defaults of its keys"), "details of the format csv");
+
+/// Formats of sources.
+pub(crate) const FORMATS: &[&str] = &["json-lines", "csv", "raw"];
+/// Kinds of sources.
+pub(crate) const SOURCE_KINDS: &[&str] = &["files", "generate", "stdin"];
+
+/// `[sources.NAME]` with kind `files`.
+pub(crate) const FILES: Table = Table {
+    path: "sources.NAME",
+    about: "kind = \"files\": rows of files; every file is a partition",
+    keys: &[
+        KIND,
+        key("paths", Texts, Required, "paths and globs of the files to read, relative to this file"),
+        FORMAT,
+        TASKS,
+        key(
+            "compression",
+            OneOf(&["auto", "none", "gzip", "zstd"]),
+            Default("auto"),
+            "how the files are compressed; auto looks at the first bytes",
+        ),
+        MAX_LINE,
+        ON_BAD_ROW,
+        RATE,
+        CSV,
+    ],
+};
+
+/// `[sources.NAME]` with kind `generate`.
+pub(crate) const GENERATE: Table = Table {
+    path: "sources.NAME",
+    about: "kind = \"generate\": rows made from a seed, the same ones every time",
+    keys: &[
+        KIND,
+        key("seed", Integer(0, u64::MAX), Default("0"), "rows depend on nothing but the seed and their number"),
+        key("rows", Integer(0, u64::MAX), Means("endless"), "how many rows, over all partitions"),
+        key("partitions", Integer(1, MOST_TASKS), Default("1"), "over how many partitions they are spread"),
+        key("row-bytes", Integer(64, MIB), Default("200"), "about how long each row is"),
+        TASKS,
+        RATE,
+    ],
+};
+
+/// `[sources.NAME]` with kind `stdin`.
+pub(crate) const STDIN: Table = Table {
+    path: "sources.NAME",
+    about: "kind = \"stdin\": lines of standard input; cannot be read again after a failure",
+    keys: &[KIND, FORMAT, MAX_LINE, ON_BAD_ROW, CSV],
+};
+
+/// `[sources.NAME.csv]`.
+pub(crate) const CSV_OPTIONS: Table = Table {
+    path: "sources.NAME.csv",
+    about: "details of the format csv",
+    keys: &[
+        key("header", Boolean, Default("true"), "the first row of every file names the columns"),
+        key("delimiter", Character, Default(","), "what stands between two fields"),
+        key("quote", Character, Default("\""), "what encloses fields that hold delimiters or line ends"),
+        key("columns", Texts, Means("taken from the header"), "names of the columns, with header = false"),
+    ],
+};
+
+/// `[sinks.NAME]` and `[dead-letter]`.
+pub(crate) const SINK: Table = Table {
+    path: "sinks.NAME",
+    about: "a destination and the plugin that writes it",
+    keys: &[
+        key("plugin", Text, Required, "\"builtin:NAME\", or the path of a .wasm file"),
+        key(
+            "format",
+            OneOf(&["json-lines", "csv", "raw"]),
+            Means("the best one that both sides know"),
+            "how rows are handed to the plugin",
+        ),
+        key("subtasks", Integer(1, MOST_TASKS), Default("1"), "how many writers work at the same time"),
+        key(
+            "route",
+            Other("\"round-robin\" or { key = \"FIELD\" }"),
+            Default("round-robin"),
+            "how rows are dealt to the writers; with a key, equal keys meet the same writer",
+        ),
+        key("sources", Texts, Means("all sources"), "which sources' rows it takes"),
+        key("dirs", Table, Means("none"), "directories the plugin may use, by the plugin's name for them"),
+        key("config", Table, Means("empty"), "the plugin's own configuration"),
+        key("secrets", Table, Means("none"), "secrets the plugin may read, by reference"),
+        key("limits", Table, Means("the defaults of its keys"), "what the plugin may use up"),
+    ],
+};
+
+/// `[sinks.NAME.limits]`.
+pub(crate) const LIMITS: Table = Table {
+    path: "sinks.NAME.limits",
+    about: "what one instance of the plugin may use up",
+    keys: &[
+        key("memory", Size(MIB, 4096 * MIB), Default("256MiB"), "most memory of one instance"),
+        key("call-time", Duration(1, DAY), Default("60s"), "longest time of one call"),
+    ],
+};
+
+/// `{ key = … }` of a route.
+pub(crate) const ROUTE: Table = Table {
+    path: "sinks.NAME.route",
+    about: "rows with equal values of this field meet the same writer",
+    keys: &[key("key", Text, Required, "the field's name")],
+};
+
+/// `{ env = … }` or `{ file = … }` of a secret.
+pub(crate) const SECRET: Table = Table {
+    path: "sinks.NAME.secrets.NAME",
+    about: "where a secret's value is found; exactly one of the keys",
+    keys: &[
+        key("env", Text, Means("see file"), "name of an environment variable"),
+        key("file", Path, Means("see env"), "a file; one newline at its end does not count"),
+    ],
+};
+
+/// All tables, for a reference text.
+pub const ALL: &[Table] =
+    &[TOP, PIPELINE, CHECKPOINT, FILES, GENERATE, STDIN, CSV_OPTIONS, SINK, ROUTE, SECRET, LIMITS];

@@ -2,4 +2,6 @@
 //!
 //! Nothing here prints. See `examples/embed` for a pipeline in a few lines.
 
+mod canonical;
 pub mod config;
+mod schema;

@@ -23,6 +23,8 @@ pub use reader::{Absent, Key, Shape, Table};
 pub use tables::ALL as TABLES;
 pub use units::show_duration;
 
+pub(crate) use reader::suggest;
+
 /// Name of the sink that `[dead-letter]` makes.
 pub const DEAD_LETTER: &str = "dead-letter";
 
@@ -140,8 +142,10 @@ pub enum SourceKind {
         rows: Option<u64>,
         /// Over how many partitions.
         partitions: u32,
-        /// About how long each row is, in bytes.
-        row_bytes: u64,
+        /// Shortest and longest row in bytes; `None` = the source's own default.
+        row_bytes: Option<(u32, u32)>,
+        /// How many different keys.
+        keys: u64,
     },
     /// Standard input.
     Stdin {

@@ -407,6 +407,23 @@ impl<'d, 'i> Section<'d, 'i> {
         Some(texts)
     }
 
+    /// One whole number of 32 bits, or a list of them.
+    pub(crate) fn numbers(&self, name: &str) -> Option<Vec<u32>> {
+        let value = self.raw(name)?;
+        let number = |value: &DeValue<'_>| match value {
+            DeValue::Integer(number) => whole(number).and_then(|number| u32::try_from(number).ok()),
+            _ => None,
+        };
+        let numbers = match value.get_ref() {
+            DeValue::Array(items) => items.iter().map(|item| number(item.get_ref())).collect::<Option<Vec<_>>>(),
+            other => number(other).map(|number| vec![number]),
+        };
+        if numbers.is_none() {
+            self.wrong(self.key(name), a_type(value.get_ref()));
+        }
+        numbers
+    }
+
     /// A nested table with keys of its own.
     pub(crate) fn table(&self, name: &str, about: Table) -> Option<Section<'d, 'i>> {
         let (span, table) = self.raw_table(name)?;

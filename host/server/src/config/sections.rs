@@ -132,9 +132,18 @@ impl<'d, 'i> Reading<'d, 'i> {
         match kind.as_str() {
             "generate" => {
                 let (seed, rows) = (section.integer("seed"), section.integer("rows"));
-                let (partitions, row_bytes) = (section.small("partitions"), section.integer("row-bytes"));
+                let (partitions, keys) = (section.small("partitions"), section.integer("keys"));
+                let row_bytes = section.numbers("row-bytes").and_then(|numbers| match numbers[..] {
+                    [exact] => Some((exact, exact)),
+                    [least, most] if least <= most => Some((least, most)),
+                    _ => {
+                        section.problem("row-bytes", "`row-bytes` is not one or two rising numbers", &[]);
+                        None
+                    }
+                });
                 let (tasks, rate) = (section.small("tasks"), section.integer("rate"));
-                let kind = SourceKind::Generate { seed: seed?, rows, partitions: partitions?, row_bytes: row_bytes? };
+                let (seed, partitions, keys) = (seed?, partitions?, keys?);
+                let kind = SourceKind::Generate { seed, rows, partitions, row_bytes, keys };
                 Some(SourceSection { kind, tasks, rate })
             }
             "stdin" => {

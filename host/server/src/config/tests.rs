@@ -101,7 +101,8 @@ kind = "generate"
 seed = 7
 rows = 100
 partitions = 2
-row-bytes = 128
+row-bytes = [100, 128]
+keys = 9
 rate = 5
 [sources.in]
 kind = "stdin"

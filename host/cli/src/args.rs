@@ -1,0 +1,255 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use tidegate_server::{MismatchPolicy, Moment, SinkId};
+
+use crate::exit::EXIT_CODES;
+
+/// A sink runtime for data streams: what a pipeline writes becomes visible only when the checkpoint that covers it is
+/// durable, and then exactly once.
+#[derive(Debug, Parser)]
+#[command(name = "tidegate", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a pipeline until its input ends or it is asked to stop
+    ///
+    /// Ctrl-C or SIGTERM stops it with a sealed and committed epoch; a second Ctrl-C leaves at once and loses nothing.
+    Run(Box<RunArgs>),
+    /// Check a pipeline file, its plugins and grants, and what has changed since the last run; changes nothing
+    Validate(FileArgs),
+    /// Look at sink plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
+    /// Look at the checkpoints of a pipeline; changes nothing
+    #[command(subcommand)]
+    Checkpoint(CheckpointCommand),
+    /// List what exists at the destinations on the pipeline's behalf, and who still needs it
+    Ledger(FileArgs),
+    /// Decide about an epoch that is blocked, while the pipeline is not running
+    Resolve(ResolveArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PluginCommand {
+    /// Say what a plugin is, what it asks for and whether this version can run it
+    Inspect(InspectArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CheckpointCommand {
+    /// List the checkpoints, newest last
+    List(FileArgs),
+    /// Show one checkpoint: positions, parts and what became of them
+    Show(ShowArgs),
+    /// Read every record and every piece of state, and check them against each other
+    Verify(FileArgs),
+}
+
+/// How to print.
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct OutputArgs {
+    /// Print JSON on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FileArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// A component file, or `builtin:NAME`
+    #[arg(value_name = "FILE.wasm")]
+    pub(crate) plugin: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// An epoch's number or a savepoint's name; the newest checkpoint if absent
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) checkpoint: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Go back to this savepoint or epoch, once
+    #[arg(long, value_name = "SAVEPOINT|EPOCH")]
+    pub(crate) from: Option<String>,
+    /// Go on although the destination of this sink is not where the log says it should be
+    #[arg(long, value_name = "SINK=POLICY", value_parser = accept, long_help = ACCEPT_HELP)]
+    pub(crate) accept: Vec<(SinkId, MismatchPolicy)>,
+    /// Id of this decision in the log; the same id does nothing a second time
+    ///
+    /// Without it the id is made from the request, so that a service that starts again does not go back twice.
+    #[arg(long, value_name = "ID", value_parser = plain_text)]
+    pub(crate) decision_id: Option<String>,
+    /// Who decides, for the log
+    #[arg(long, value_name = "WHO", env = "USER", hide_env_values = true, default_value = "unnamed", value_parser = plain_text)]
+    pub(crate) by: String,
+    /// How progress is shown on standard error
+    #[arg(long, value_enum, default_value_t = ProgressKind::Auto, value_name = "HOW")]
+    pub(crate) progress: ProgressKind,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// For tests: stand still when this moment is reached for the Nth time
+    #[arg(long, hide = true, value_name = "MOMENT[:N]", value_parser = hold_at)]
+    pub(crate) hold_at: Option<(Moment, u64)>,
+    /// For tests: lose the answer of every Nth commit
+    #[arg(long, hide = true, value_name = "N")]
+    pub(crate) lose_commit_answers: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ProgressKind {
+    /// Live on a terminal, else a line every few seconds
+    Auto,
+    /// A line every few seconds
+    Plain,
+    /// None
+    None,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ResolveArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The sink at which the epoch is blocked
+    #[arg(long, value_name = "SINK")]
+    pub(crate) sink: SinkId,
+    /// The epoch's number
+    #[arg(long, value_name = "N")]
+    pub(crate) epoch: u64,
+    /// What to do with it
+    #[arg(long, value_enum, value_name = "CHOICE")]
+    pub(crate) choice: ResolveChoice,
+    /// Who decides, for the log
+    #[arg(long, value_name = "WHO", value_parser = plain_text)]
+    pub(crate) by: String,
+    /// Id of the decision in the log; made from the request if absent
+    #[arg(long, value_name = "ID", value_parser = plain_text)]
+    pub(crate) decision_id: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResolveChoice {
+    /// Send the same commit again
+    Retry,
+    /// Give up the epoch's rows at this sink; they will never be there
+    GiveUp,
+}
+
+const ACCEPT_HELP: &str = "\
+Go on although the destination of this sink is not where the log says it should be. POLICY is one of
+  accept-duplicates        ahead or foreign: go on behind what is there; rows may be there twice
+  accept-loss              behind: go on from the log; rows that the destination lost are not sent again
+  replay-from-destination  behind, and its checkpoint is kept: go back to it and send again";
+
+const POLICIES: [(&str, MismatchPolicy); 3] = [
+    ("accept-duplicates", MismatchPolicy::AcceptDuplicates),
+    ("accept-loss", MismatchPolicy::AcceptLoss),
+    ("replay-from-destination", MismatchPolicy::ReplayFromDestination),
+];
+
+fn accept(text: &str) -> Result<(SinkId, MismatchPolicy), String> {
+    let expected = "expected SINK=accept-duplicates, SINK=accept-loss or SINK=replay-from-destination";
+    let (sink, policy) = text.split_once('=').ok_or(expected)?;
+    let sink = SinkId::new(sink).map_err(|error| error.to_string())?;
+    let policy = POLICIES.iter().find(|(name, _)| *name == policy).ok_or(expected)?.1;
+    Ok((sink, policy))
+}
+
+fn hold_at(text: &str) -> Result<(Moment, u64), String> {
+    let (name, count) = text.split_once(':').unwrap_or((text, "1"));
+    let moment = Moment::parse(name).ok_or_else(|| {
+        let names: Vec<_> = Moment::ALL.iter().map(|moment| moment.as_str()).collect();
+        format!("expected one of {}", names.join(", "))
+    })?;
+    let count: u64 = count.parse().ok().filter(|count| *count > 0).ok_or("the count is a whole number from 1")?;
+    Ok((moment, count))
+}
+
+/// Words that go into the log: not empty, one line, not endless.
+fn plain_text(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() || text.len() > 200 || text.chars().any(char::is_control) {
+        return Err("expected one line of at most 200 bytes that is not empty".into());
+    }
+    Ok(text.to_owned())
+}
+
+/// Reads the command line. Arguments that are not UTF-8 are errors, except paths.
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn read(line: &str) -> Result<Cli, clap::Error> {
+        parse(line.split(' ').map(OsString::from))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_tells_exit_codes_and_hides_options_for_tests() {
+        let error = read("tidegate --help").unwrap_err();
+        assert!(error.to_string().contains("Exit codes:"));
+        let run = read("tidegate run --help").unwrap_err().to_string();
+        assert!(!run.contains("hold-at") && run.contains("--accept"));
+    }
+
+    #[test]
+    fn run_takes_policies_and_test_options() {
+        let cli = read("tidegate run p.toml --accept out=accept-loss --hold-at sealed:3 --by me").unwrap();
+        let Command::Run(run) = cli.command else { panic!() };
+        assert_eq!(run.accept, [(SinkId::new("out").unwrap(), MismatchPolicy::AcceptLoss)]);
+        assert_eq!(run.hold_at, Some((Moment::Sealed, 3)));
+        for wrong in ["--accept out", "--accept out=x", "--accept Out=accept-loss", "--hold-at x", "--hold-at open:0"] {
+            assert_eq!(read(&format!("tidegate run p.toml {wrong}")).unwrap_err().exit_code(), 2, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_are_not_utf8_are_paths_or_errors() {
+        let bad = OsString::from_vec(b"p\xff.toml".to_vec());
+        assert!(parse(["tidegate".into(), "validate".into(), bad.clone()].into_iter()).is_ok());
+        let error = parse(["tidegate".into(), "run".into(), "p.toml".into(), "--by".into(), bad].into_iter());
+        assert_eq!(error.unwrap_err().exit_code(), 2);
+    }
+}

@@ -1,0 +1,118 @@
+//! Printing: data on standard output, talk on standard error. Neither may ever end the process by failing.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::exit::Exit;
+
+/// A command that did not do what was asked: one line what happened, then ways to mend it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    /// Messages with their hints; the first line says what happened.
+    pub(crate) messages: Vec<(String, Vec<String>)>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, messages: vec![(message.into(), Vec::new())] }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        if let Some((_, hints)) = self.messages.last_mut() {
+            hints.push(hint.into());
+        }
+        self
+    }
+
+    /// As printed: `error:` lines, each followed by its `hint:` lines.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (message, hints) in &self.messages {
+            lines.push(format!("error: {}", one_line(message)));
+            lines.extend(hints.iter().map(|hint| format!("hint: {}", one_line(hint))));
+        }
+        lines
+    }
+}
+
+/// Puts a text that may come from elsewhere on one line, without control characters that would move the cursor.
+pub(crate) fn one_line(text: &str) -> String {
+    let parts = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    parts.collect::<Vec<_>>().join("; ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Prints one line of talk. A closed standard error is no reason to stop.
+pub(crate) fn say(line: &str) {
+    let mut text = line.to_owned();
+    text.push('\n');
+    // One write, so that lines of several processes do not mix.
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// Prints data. Whoever closed standard output has seen enough, which is no failure either.
+pub(crate) fn print(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Prints one line of data.
+pub(crate) fn print_line(line: &str) {
+    print(&format!("{line}\n"));
+}
+
+/// Prints data as JSON, readable.
+pub(crate) fn print_json(value: &impl Serialize) {
+    match serde_json::to_string_pretty(value) {
+        Ok(text) => print_line(&text),
+        Err(error) => say(&format!("error: cannot write JSON: {error}")),
+    }
+}
+
+/// Prints data as one line of JSON.
+pub(crate) fn print_json_line(value: &impl Serialize) {
+    match serde_json::to_string(value) {
+        Ok(text) => print_line(&text),
+        Err(error) => say(&format!("error: cannot write JSON: {error}")),
+    }
+}
+
+/// A table with columns as wide as needed. The first row is the heading.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<_> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            line.push_str(cell);
+            if column + 1 < row.len() {
+                line.extend(std::iter::repeat_n(' ', widths[column] - cell.chars().count() + 2));
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_one_line_and_hints() {
+        let failure = Failure::new(Exit::Failed, "it broke\nbadly \u{1b}[2J").hint("mend it");
+        assert_eq!(failure.lines(), ["error: it broke; badly \u{fffd}[2J", "hint: mend it"]);
+    }
+
+    #[test]
+    fn tables_line_up_without_trailing_blanks() {
+        let rows = [vec!["a".into(), "long".into(), "c".into()], vec!["übel".into(), "x".into(), "".into()]];
+        assert_eq!(table(&rows), "a     long  c\nübel  x\n");
+    }
+}

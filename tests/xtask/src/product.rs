@@ -1,0 +1,195 @@
+//! The product as a process: building it, running it, stopping it, and what it cost.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Longest time that any single process of a check may take.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Answers with the binary to judge: the one given, or the release build, made now.
+pub(crate) fn binary(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return path.canonicalize().with_context(|| format!("no binary at `{}`", path.display()));
+    }
+    build(&["--package", "tidegate-cli"])?;
+    let path = target_directory()?.join("release/tidegate");
+    ensure!(path.is_file(), "the release build left no `{}`", path.display());
+    Ok(path)
+}
+
+/// Runs `cargo build --release` with these arguments in the workspace.
+pub(crate) fn build(arguments: &[&str]) -> Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--quiet"])
+        .args(arguments)
+        .current_dir(crate::workspace())
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "cargo build {} failed", arguments.join(" "));
+    Ok(())
+}
+
+/// Where cargo puts what it builds: two levels above this program.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let me = std::env::current_exe()?;
+    let target = me.parent().and_then(Path::parent).context("this program lies in no target directory")?;
+    Ok(target.to_owned())
+}
+
+/// What a finished process cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cost {
+    /// User and system time of the process and all descendants that were waited for, in seconds.
+    pub(crate) cpu_seconds: f64,
+    /// Wall clock, in seconds.
+    pub(crate) wall_seconds: f64,
+    /// Largest resident size of any of its processes, in MiB.
+    pub(crate) peak_mib: f64,
+}
+
+/// A running process, in a process group of its own. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    started: Instant,
+    lines: Receiver<String>,
+    said: Vec<String>,
+    reaped: bool,
+}
+
+impl Process {
+    /// Starts a command; its standard error is read line by line, its standard output thrown away.
+    pub(crate) fn start(command: Command) -> Result<Self> {
+        Self::start_into(command, Stdio::null())
+    }
+
+    /// Starts a command with its standard output going somewhere.
+    pub(crate) fn start_into(mut command: Command, output: Stdio) -> Result<Self> {
+        command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).process_group(0);
+        let started = Instant::now();
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let stderr = child.stderr.take().context("standard error was asked for")?;
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || forward(stderr, &sender));
+        Ok(Self { child, started, lines, said: Vec::new(), reaped: false })
+    }
+
+    /// Waits until a line of standard error starts with `start`; `false` when the process ended or time ran out first.
+    pub(crate) fn wait_for_line(&mut self, start: &str, patience: Duration) -> bool {
+        let end = Instant::now() + patience;
+        loop {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    let found = line.starts_with(start);
+                    self.said.push(line);
+                    if found {
+                        return true;
+                    }
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn lives(&mut self) -> bool {
+        !self.reaped && matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends a signal to the whole group.
+    pub(crate) fn signal(&self, signal: i32) -> Result<()> {
+        let group = i32::try_from(self.child.id())?;
+        // SAFETY: `kill` takes two integers and touches no memory of ours.
+        let answer = unsafe { libc::kill(-group, signal) };
+        ensure!(answer == 0, "cannot signal process {group}: {}", std::io::Error::last_os_error());
+        Ok(())
+    }
+
+    /// SIGKILL. Answers whether the process lived until then: only such a kill counts.
+    pub(crate) fn kill(mut self) -> Result<bool> {
+        if !self.lives() {
+            return Ok(false);
+        }
+        self.signal(libc::SIGKILL)?;
+        let status = self.child.wait()?;
+        self.reaped = true;
+        Ok(status.signal() == Some(libc::SIGKILL))
+    }
+
+    /// Waits for the end; a process that outlasts `patience` is an error.
+    pub(crate) fn finish(mut self, patience: Duration) -> Result<(ExitStatus, Cost, String)> {
+        let id = i32::try_from(self.child.id())?;
+        let end = self.started + patience;
+        let (status, usage) = loop {
+            if let Some(done) = reap(id)? {
+                break done;
+            }
+            if Instant::now() > end {
+                let said = self.words();
+                bail!("the process did not end within {} s; it said:\n{said}", patience.as_secs());
+            }
+            pause(Duration::from_millis(2));
+        };
+        self.reaped = true;
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        let cost = Cost {
+            cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+            wall_seconds: self.started.elapsed().as_secs_f64(),
+            peak_mib: usage.ru_maxrss as f64 / 1024.0,
+        };
+        Ok((ExitStatus::from_raw(status), cost, self.words()))
+    }
+
+    /// All it said so far on standard error; waits for the rest when it has ended.
+    fn words(&mut self) -> String {
+        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(if self.reaped { 1000 } else { 1 })) {
+            self.said.push(line);
+        }
+        self.said.join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.lives() {
+            let _ = self.signal(libc::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn forward(stderr: impl Read, sender: &mpsc::Sender<String>) {
+    for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+        if sender.send(line).is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes the end of a child and its resource usage; nothing while it runs.
+fn reap(id: i32) -> Result<Option<(i32, libc::rusage)>> {
+    let mut status = 0;
+    // SAFETY: an all-zero `rusage` is a valid value: it holds only integers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both pointers are to live, writable values of the right types.
+    let answer = unsafe { libc::wait4(id, &mut status, libc::WNOHANG, &mut usage) };
+    match answer {
+        0 => Ok(None),
+        -1 => Err(std::io::Error::last_os_error()).context("wait4"),
+        _ => Ok(Some((status, usage))),
+    }
+}
+
+/// Waits. The checks judge real processes in real time.
+#[expect(clippy::disallowed_methods, reason = "this program has no driver and no injected clock")]
+pub(crate) fn pause(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,168 @@
+//! Folders in which the checks run pipelines.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::flights::{split, write_lines};
+use crate::multiset::Lines;
+use crate::product::{PATIENCE, Process};
+
+/// How a pipeline file is written.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Rows per second over all tasks.
+    pub(crate) rate: Option<u64>,
+    /// Checkpoint interval in milliseconds.
+    pub(crate) interval_ms: u64,
+    /// Source format.
+    pub(crate) format: &'static str,
+    /// Checkpoints kept.
+    pub(crate) retain: u32,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { rate: None, interval_ms: 50, format: "json-lines", retain: 10 }
+    }
+}
+
+/// One pipeline with its input, state and output in one folder.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    folder: PathBuf,
+}
+
+impl Workshop {
+    /// Makes an empty folder of that name, in place of an older one.
+    pub(crate) fn new(parent: &Path, name: &str) -> Result<Self> {
+        let folder = parent.join(name);
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(folder.join("input"))?;
+        std::fs::create_dir_all(folder.join("disk"))?;
+        Ok(Self { folder: folder.canonicalize()? })
+    }
+
+    /// Writes the input as `partitions` files of JSON lines.
+    pub(crate) fn input(&self, lines: &[String], partitions: usize) -> Result<()> {
+        for (part, lines) in split(lines, partitions).into_iter().enumerate() {
+            write_lines(&self.folder.join(format!("input/flights-{part:02}.jsonl")), lines)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the pipeline file: state and output both below `disk/`.
+    pub(crate) fn plan(&self, plan: &Plan) -> Result<()> {
+        let Plan { rate, interval_ms, format, retain } = plan;
+        let mut text = format!(
+            "[pipeline]\nname = \"flights\"\nstate = \"disk/state\"\n\n\
+             [checkpoint]\ninterval = \"{interval_ms}ms\"\nretain-count = {retain}\n\n\
+             [sources.flights]\nkind = \"files\"\npaths = [\"input/*.jsonl\"]\nformat = \"{format}\"\ntasks = 3\n"
+        );
+        if let Some(rate) = rate {
+            writeln!(text, "rate = {rate}")?;
+        }
+        write!(
+            text,
+            "\n[sinks.out]\nplugin = \"builtin:files\"\nsubtasks = 2\n\n[sinks.out.dirs]\noutput = \"disk/out\"\n"
+        )?;
+        std::fs::write(self.file(), text)?;
+        Ok(())
+    }
+
+    /// The pipeline file.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.folder.join("pipeline.toml")
+    }
+
+    /// State and output, and nothing else.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.folder.join("disk")
+    }
+
+    /// The output directory.
+    pub(crate) fn output(&self) -> PathBuf {
+        self.folder.join("disk/out")
+    }
+
+    /// Forgets state and output.
+    pub(crate) fn clear(&self) -> Result<()> {
+        std::fs::remove_dir_all(self.disk())?;
+        std::fs::create_dir(self.disk())?;
+        Ok(())
+    }
+
+    /// The command that runs the pipeline.
+    pub(crate) fn command(&self, binary: &Path) -> Command {
+        let mut command = Command::new(binary);
+        command.arg("run").arg(self.file()).current_dir(&self.folder);
+        command
+    }
+
+    /// Runs the pipeline to its end, which must be a good one.
+    pub(crate) fn finish(&self, binary: &Path) -> Result<()> {
+        let (status, _, said) = Process::start(self.command(binary))?.finish(PATIENCE)?;
+        ensure!(status.success(), "`tidegate run` ended with {status}; it said:\n{said}");
+        Ok(())
+    }
+
+    /// How much has been appended to the log so far: grows with every record, whatever is deleted.
+    pub(crate) fn log(&self) -> Result<LogSize> {
+        LogSize::read(&self.folder.join("disk/state"))
+    }
+
+    /// The rows of the input.
+    pub(crate) fn sent(&self) -> Result<Lines> {
+        let mut lines = Lines::default();
+        for entry in std::fs::read_dir(self.folder.join("input"))? {
+            lines.add_all(std::fs::File::open(entry?.path())?)?;
+        }
+        Ok(lines)
+    }
+
+    /// Removes the folder.
+    pub(crate) fn remove(self) -> Result<()> {
+        std::fs::remove_dir_all(&self.folder).with_context(|| format!("cannot remove `{}`", self.folder.display()))
+    }
+}
+
+/// A picture of the state directory that differs when a record was added: names, sizes and times of its files.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct LogSize(std::collections::BTreeMap<PathBuf, u64>);
+
+impl LogSize {
+    fn read(state: &Path) -> Result<Self> {
+        let mut files = std::collections::BTreeMap::new();
+        let mut folders = vec![state.to_owned()];
+        while let Some(folder) = folders.pop() {
+            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+            for entry in entries {
+                let entry = entry?;
+                // A file may be renamed or removed while we look.
+                let Ok(metadata) = entry.metadata() else { continue };
+                if metadata.is_dir() {
+                    folders.push(entry.path());
+                } else {
+                    files.insert(entry.path(), metadata.len());
+                }
+            }
+        }
+        Ok(Self(files))
+    }
+
+    /// Whether a file of the log is larger than before, or new and not empty.
+    pub(crate) fn grew_since(&self, before: &LogSize) -> bool {
+        self.0.iter().any(|(path, size)| *size > before.0.get(path).copied().unwrap_or(0))
+    }
+}
+
+/// Where checks put their folders: memory where there is some, since what they judge is not the speed of the disk.
+pub(crate) fn folder_for(check: &str) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    parent.join(format!("tidegate-{check}-{}", std::process::id()))
+}

@@ -8,9 +8,16 @@
 //! 3. call [`Reader::next`] again and again; overwrite positions by partition with what each batch brings;
 //! 4. decide what happens to bad rows: a reader only reports them.
 
+mod csv;
 mod error;
+pub mod files;
 pub mod generate;
+mod input;
+pub mod json;
 pub mod rate;
+mod rows;
+pub mod stdin;
+mod window;
 
 pub use error::SourceError;
 

@@ -1,0 +1,211 @@
+//! CSV records out of a window.
+
+use csv_core::{ReadRecordResult, ReaderBuilder};
+
+use super::SourceError;
+use super::window::Window;
+
+/// How CSV is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CsvOptions {
+    /// The first record of every file names its columns.
+    pub header: bool,
+    /// One byte between fields.
+    pub delimiter: u8,
+    /// One byte around fields that contain delimiters, quotes or newlines; within them it is doubled.
+    pub quote: u8,
+    /// The columns' names when `header` is false.
+    pub columns: Vec<String>,
+}
+
+impl Default for CsvOptions {
+    fn default() -> Self {
+        Self { header: true, delimiter: b',', quote: b'"', columns: Vec::new() }
+    }
+}
+
+impl CsvOptions {
+    /// # Errors
+    /// A key contradicts another; the message names it.
+    pub fn check(&self) -> Result<(), SourceError> {
+        let wrong = |key, expected: &str| Err(SourceError::Configuration { key, expected: expected.to_owned() });
+        let usable = |byte: u8| byte.is_ascii() && !matches!(byte, b'\n' | b'\r' | 0);
+        if !usable(self.delimiter) {
+            return wrong("csv.delimiter", "must be one ASCII character other than a line end");
+        }
+        if !usable(self.quote) || self.quote == self.delimiter {
+            return wrong("csv.quote", "must be one ASCII character other than a line end and the delimiter");
+        }
+        match (self.header, self.columns.is_empty()) {
+            (false, true) => wrong("csv.columns", "must name the columns, because `header` is false"),
+            (true, false) => wrong("csv.columns", "only goes with `header = false`; the header names the columns"),
+            _ => check_columns(&self.columns)
+                .map_err(|expected| SourceError::Configuration { key: "csv.columns", expected }),
+        }
+    }
+}
+
+/// Names of columns become keys, so each may be there once.
+fn check_columns(columns: &[String]) -> Result<(), String> {
+    let mut seen = std::collections::BTreeSet::new();
+    match columns.iter().find(|column| !seen.insert(column.as_str())) {
+        Some(twice) => Err(format!("the column `{twice}` is named twice; every column needs a name of its own")),
+        None => Ok(()),
+    }
+}
+
+/// Reads records one by one.
+pub(super) struct Records {
+    parser: csv_core::Reader,
+    fields: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// What the window's start holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A record: how many bytes it takes, its line end among them. Its fields are in [`Records::fields`].
+    Record(usize),
+    /// Nothing but the end.
+    End,
+    /// Nothing whole, and filling the window was not allowed.
+    NotYet,
+    /// A record that does not end, or is longer than allowed.
+    TooLong,
+    /// A quote that is still open at the end of the input.
+    OpenQuote,
+}
+
+impl Records {
+    pub(super) fn new(options: &CsvOptions) -> Self {
+        let parser = ReaderBuilder::new().delimiter(options.delimiter).quote(options.quote).build();
+        Self { parser, fields: vec![0; 4096], ends: vec![0; 64] }
+    }
+
+    /// The fields of the record found last.
+    pub(super) fn fields<'a>(&'a self, count: usize) -> impl Iterator<Item = &'a [u8]> {
+        let ends = &self.ends[..count];
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        starts.zip(ends).map(|(start, &end)| &self.fields[start..end])
+    }
+
+    /// Finds the next record, after blank lines, which it takes. Fills the window as far as one record needs, if it
+    /// may. Gives what it found and the number of fields.
+    pub(super) fn next(
+        &mut self,
+        window: &mut Window,
+        longest: usize,
+        may_fill: bool,
+    ) -> Result<(Found, usize), std::io::Error> {
+        loop {
+            let blank = window.unread().iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
+            if blank > 0 {
+                window.take(blank);
+            }
+            if window.unread().is_empty() {
+                if window.ended() {
+                    return Ok((Found::End, 0));
+                }
+                if !may_fill {
+                    return Ok((Found::NotYet, 0));
+                }
+                window.fill(longest)?;
+                continue;
+            }
+            if let Some((length, count)) = self.parse(window.unread(), window.ended()) {
+                let found = if length > longest.saturating_add(2) { Found::TooLong } else { Found::Record(length) };
+                return Ok((found, count));
+            }
+            if window.unread().len() > longest.saturating_add(2) {
+                return Ok((Found::TooLong, 0));
+            }
+            if window.ended() {
+                return Ok((Found::OpenQuote, 0));
+            }
+            if !may_fill {
+                return Ok((Found::NotYet, 0));
+            }
+            window.fill(longest)?;
+        }
+    }
+
+    /// The length of the first record of `input` and its number of fields; `None` if it is not whole.
+    fn parse(&mut self, input: &[u8], last: bool) -> Option<(usize, usize)> {
+        self.parser.reset();
+        // The parser drops a byte-order mark from the first bytes it sees, which here may be any record.
+        self.parser.read_record(b"\n", &mut self.fields, &mut self.ends);
+        let (mut read, mut written, mut count) = (0, 0, 0);
+        loop {
+            if read == input.len() {
+                return None;
+            }
+            let (result, nin, nout, nend) =
+                self.parser.read_record(&input[read..], &mut self.fields[written..], &mut self.ends[count..]);
+            read += nin;
+            written += nout;
+            count += nend;
+            match result {
+                ReadRecordResult::Record => break,
+                ReadRecordResult::OutputFull => self.fields.resize(self.fields.len() * 2, 0),
+                ReadRecordResult::OutputEndsFull => self.ends.resize(self.ends.len() * 2, 0),
+                ReadRecordResult::InputEmpty | ReadRecordResult::End => return None,
+            }
+        }
+        if input[read - 1] == b'\r' {
+            match input.get(read) {
+                Some(b'\n') => read += 1,
+                // The line feed may be in the next block.
+                None if !last => return None,
+                _ => {}
+            }
+        }
+        Some((read, count))
+    }
+}
+
+/// A header's names.
+///
+/// # Errors
+/// A name is not UTF-8 or is there twice.
+pub(super) fn header<'a>(fields: impl Iterator<Item = &'a [u8]>) -> Result<Vec<String>, String> {
+    let columns = fields
+        .map(|field| std::str::from_utf8(field).map(str::to_owned))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| "the header is not UTF-8; convert the file to UTF-8".to_owned())?;
+    check_columns(&columns)?;
+    Ok(columns)
+}
+
+/// Writes records as JSON objects with string values, in the order of the columns.
+pub(super) struct Objects {
+    /// `{"a":`, `,"b":` and so on.
+    prefixes: Vec<String>,
+}
+
+impl Objects {
+    pub(super) fn new(columns: &[String]) -> Self {
+        let prefixes = columns.iter().enumerate().map(|(i, column)| {
+            let name = serde_json::to_string(column).expect("a string is always JSON");
+            format!("{}{name}:", if i == 0 { '{' } else { ',' })
+        });
+        Self { prefixes: prefixes.collect() }
+    }
+
+    /// Appends one line.
+    ///
+    /// # Errors
+    /// A field is not UTF-8; nothing was appended.
+    pub(super) fn append<'a>(&self, out: &mut Vec<u8>, fields: impl Iterator<Item = &'a [u8]>) -> Result<(), String> {
+        let before = out.len();
+        for (index, (prefix, field)) in self.prefixes.iter().zip(fields).enumerate() {
+            let Ok(text) = std::str::from_utf8(field) else {
+                out.truncate(before);
+                return Err(format!("field {} is not UTF-8; convert the file to UTF-8", index + 1));
+            };
+            out.extend_from_slice(prefix.as_bytes());
+            serde_json::to_writer(&mut *out, text).expect("a string is always JSON, and a Vec takes it");
+        }
+        out.extend_from_slice(b"}\n");
+        Ok(())
+    }
+}

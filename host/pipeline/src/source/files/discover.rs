@@ -1,0 +1,143 @@
+//! Which files there are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use globset::{GlobBuilder, GlobMatcher};
+use walkdir::WalkDir;
+
+use crate::source::SourceError;
+
+/// Files by partition name, and where they are.
+pub(super) type Found = BTreeMap<String, PathBuf>;
+
+/// All files that any of the patterns matches. A file that several patterns match is one partition.
+///
+/// A partition's name is the file's path relative to `base`, also if that takes `..`, so that a project can be moved as
+/// a whole; files that an absolute pattern finds outside of `base` are named by their absolute path.
+pub(super) fn discover(base: &Path, patterns: &[String]) -> Result<Found, SourceError> {
+    if patterns.is_empty() {
+        let expected = "must name at least one file or pattern".to_owned();
+        return Err(SourceError::Configuration { key: "paths", expected });
+    }
+    let base = normal(&std::path::absolute(base).map_err(|error| SourceError::Io { path: base.to_owned(), error })?);
+    let mut found = Found::new();
+    let mut seen = BTreeMap::new();
+    for pattern in patterns {
+        for path in matches(&base, pattern)? {
+            let path = normal(&path);
+            if seen.insert(path.clone(), ()).is_none() {
+                found.insert(name(&base, &path, Path::new(pattern).is_absolute())?, path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
+    let nothing =
+        |searched: &Path| SourceError::NothingMatches { pattern: pattern.to_owned(), searched: searched.to_owned() };
+    let (root, rest) = split(base, pattern);
+    let Some(rest) = rest else {
+        // A plain path.
+        return match std::fs::metadata(&root) {
+            Ok(data) if data.is_file() => Ok(vec![root]),
+            Ok(_) => {
+                let expected = format!("`{pattern}` is not a file; to read a directory's files, write `{pattern}/*`");
+                Err(SourceError::Configuration { key: "paths", expected })
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(nothing(root.parent().unwrap_or(&root))),
+            Err(error) => Err(SourceError::Io { path: root, error }),
+        };
+    };
+    let matcher = compile(pattern, &rest)?;
+    let hidden = rest.split('/').any(|part| part.starts_with('.'));
+    let mut walk = WalkDir::new(&root).follow_links(true).min_depth(1);
+    if !rest.contains("**") {
+        walk = walk.max_depth(rest.split('/').count());
+    }
+    let mut files = Vec::new();
+    // Names that begin with a dot are left out, as shells do: they are other programs' unfinished files.
+    let visible = |entry: &walkdir::DirEntry| {
+        hidden || entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b".")
+    };
+    for entry in walk.into_iter().filter_entry(visible) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) => return Err(walk_error(error, &root, nothing(&root))),
+        };
+        let inside = entry.path().strip_prefix(&root).unwrap_or(entry.path());
+        if entry.file_type().is_file() && matcher.is_match(inside) {
+            files.push(entry.into_path());
+        }
+    }
+    if files.is_empty() {
+        return Err(nothing(&root));
+    }
+    Ok(files)
+}
+
+fn compile(pattern: &str, rest: &str) -> Result<GlobMatcher, SourceError> {
+    match GlobBuilder::new(rest).literal_separator(true).build() {
+        Ok(glob) => Ok(glob.compile_matcher()),
+        Err(error) => {
+            let expected = format!("`{pattern}` is not a pattern: {}", error.kind());
+            Err(SourceError::Configuration { key: "paths", expected })
+        }
+    }
+}
+
+fn walk_error(error: walkdir::Error, root: &Path, nothing: SourceError) -> SourceError {
+    let path = error.path().unwrap_or(root).to_owned();
+    if let Some(ancestor) = error.loop_ancestor() {
+        let expected = format!("{} is a link to its own parent {}", path.display(), ancestor.display());
+        return SourceError::Configuration { key: "paths", expected };
+    }
+    match error.into_io_error() {
+        Some(error) if error.kind() == io::ErrorKind::NotFound && path == root => nothing,
+        Some(error) => SourceError::Io { path, error },
+        None => SourceError::Io { path, error: io::Error::other("the directory cannot be walked") },
+    }
+}
+
+/// The directory before the first component with a special character, and the rest, if there is one.
+fn split(base: &Path, pattern: &str) -> (PathBuf, Option<String>) {
+    let special = |part: &str| part.contains(['*', '?', '[', ']', '{', '}', '\\']);
+    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty() && *part != ".").collect();
+    let literal = parts.iter().take_while(|part| !special(part)).count();
+    let start = if pattern.starts_with('/') { Path::new("/") } else { base };
+    let root = parts[..literal].iter().fold(start.to_owned(), |path, part| path.join(part));
+    (root, (literal < parts.len()).then(|| parts[literal..].join("/")))
+}
+
+/// Resolves `.` and `..` by the letter.
+fn normal(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => drop(out.pop()),
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+fn name(base: &Path, path: &Path, absolute: bool) -> Result<String, SourceError> {
+    let name = match path.strip_prefix(base) {
+        Ok(inside) => inside.to_owned(),
+        Err(_) if absolute => path.to_owned(),
+        Err(_) => relative(base, path),
+    };
+    name.into_os_string().into_string().map_err(|name| SourceError::Configuration {
+        key: "paths",
+        expected: format!("file names must be UTF-8, `{}` is not; rename it", name.to_string_lossy()),
+    })
+}
+
+fn relative(base: &Path, path: &Path) -> PathBuf {
+    let common = base.components().zip(path.components()).take_while(|(a, b)| a == b).count();
+    let up = base.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(path.components().skip(common)).collect()
+}

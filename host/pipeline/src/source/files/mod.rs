@@ -1,0 +1,180 @@
+//! Files, found by patterns. Each file is a partition.
+//!
+//! - **Finished is not for ever.** A finished pipeline run again reads new files that match, and rows appended to
+//!   files it has read. Where the old last line had no newline, appended bytes would belong to a row that was handed on
+//!   already; such a file is refused.
+//! - **A file is the same file** if it has not shrunk, its first 4 KiB are the same, and so is 1 KiB before the
+//!   position. Content is never read whole to find out. Its name counts, its inode does not: files restored from a
+//!   backup go on.
+//! - **A file may go** when it is finished. Its position is kept, so that it is not read again if it comes back.
+//! - **Compressed files** are read again from the start to find a position, which takes time and changes nothing.
+
+mod discover;
+mod partition;
+mod position;
+mod reader;
+
+use std::cmp::Reverse;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate_protocol::plugin::Encoding;
+use tidegate_protocol::record::SourceCut;
+
+use self::partition::{Partition, Settings};
+use self::position::Position;
+use self::reader::FilesReader;
+pub use super::csv::CsvOptions;
+pub use super::input::Compression;
+use super::rate::RateLimiter;
+pub use super::rows::Format;
+use super::{Reader, Source, SourceContract, SourceError, check_encoding};
+
+/// Which files, and how to read them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesOptions {
+    /// Relative patterns and partition names count from here: the pipeline file's directory.
+    pub base: PathBuf,
+    /// Paths, with `*`, `?`, `[…]`, `{a,b}` and, for any number of directories, `**`.
+    pub paths: Vec<String>,
+    /// How rows are written.
+    pub format: Format,
+    /// How files are compressed.
+    pub compression: Compression,
+    /// Longest line, or CSV record, in bytes without its newline.
+    pub max_line: usize,
+    /// Rows per second over all tasks.
+    pub rate: Option<u64>,
+}
+
+impl FilesOptions {
+    /// Default length limit of a line: 1 MiB.
+    pub const MAX_LINE: usize = 1 << 20;
+
+    /// Options with defaults.
+    pub fn new(base: impl Into<PathBuf>, paths: Vec<String>, format: Format) -> Self {
+        let compression = Compression::Auto;
+        Self { base: base.into(), paths, format, compression, max_line: Self::MAX_LINE, rate: None }
+    }
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct FilesSource {
+    options: FilesOptions,
+}
+
+impl FilesSource {
+    /// Checks the options; looks at no file.
+    ///
+    /// # Errors
+    /// An option is out of range; the message names the key.
+    pub fn new(options: FilesOptions) -> Result<Self, SourceError> {
+        let wrong = |key, expected: &str| Err(SourceError::Configuration { key, expected: expected.to_owned() });
+        if let Format::Csv(csv) = &options.format {
+            csv.check()?;
+        }
+        if options.max_line == 0 || options.max_line > 1 << 30 {
+            return wrong("max-line", "must be from 1 byte to 1 GiB");
+        }
+        if options.rate == Some(0) {
+            return wrong("rate", "must be at least 1 row per second; leave it out for no limit");
+        }
+        Ok(Self { options })
+    }
+
+    /// The partitions that are there now, sorted; for choosing the number of tasks. Blocking.
+    ///
+    /// # Errors
+    /// A pattern matches nothing, or a directory cannot be read.
+    pub fn partitions(&self) -> Result<Vec<String>, SourceError> {
+        Ok(discover::discover(&self.options.base, &self.options.paths)?.into_keys().collect())
+    }
+
+    /// All partitions, and the positions of those that are finished and gone.
+    fn find(&self, restored: Option<&SourceCut>) -> Result<(Vec<Partition>, Vec<(String, String)>), SourceError> {
+        let mut found = discover::discover(&self.options.base, &self.options.paths)?;
+        let mut partitions = Vec::new();
+        let mut gone = Vec::new();
+        for (name, text) in restored.iter().flat_map(|cut| &cut.partitions) {
+            let position = Position::parse(name, text)?;
+            match found.remove(name) {
+                Some(path) => {
+                    partitions.push(Partition::find(name, path, Some(position), self.options.compression)?);
+                }
+                None if position.done => gone.push((name.clone(), text.clone())),
+                None => {
+                    let next_line = position.line.saturating_add(1);
+                    return Err(SourceError::Missing { partition: name.clone(), next_line });
+                }
+            }
+        }
+        if restored.is_some() && !found.is_empty() {
+            let names: Vec<&str> = found.keys().take(10).map(String::as_str).collect();
+            tracing::info!(count = found.len(), files = ?names, "new files since the checkpoint");
+        }
+        for (name, path) in found {
+            partitions.push(Partition::find(&name, path, None, self.options.compression)?);
+        }
+        Ok((partitions, gone))
+    }
+}
+
+impl Source for FilesSource {
+    fn contract(&self) -> SourceContract {
+        let FilesOptions { paths, format, .. } = &self.options;
+        SourceContract {
+            replayable: true,
+            bounded: true,
+            encodings: format.encodings(),
+            describe: format!("files: {} as {}", paths.join(", "), format.name()),
+        }
+    }
+
+    fn open(
+        &self,
+        encoding: Encoding,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        check_encoding(&self.contract(), encoding)?;
+        let (partitions, mut gone) = self.find(restored)?;
+        let settings = Settings {
+            format: self.options.format.clone(),
+            compression: self.options.compression,
+            encoding,
+            longest: self.options.max_line,
+        };
+        let limiter = self.options.rate.map(|rate| Arc::new(RateLimiter::new(rate)));
+        Ok(deal(partitions, tasks)
+            .into_iter()
+            .map(|share| {
+                let kept = std::mem::take(&mut gone);
+                let reader = FilesReader::new(share, kept, settings.clone(), limiter.clone());
+                Box::new(reader) as Box<dyn Reader>
+            })
+            .collect())
+    }
+}
+
+/// Deals partitions by the bytes that are left: the largest first, each to the task with the least so far. Each task
+/// reads its own in order of their names.
+fn deal(mut partitions: Vec<Partition>, tasks: u32) -> Vec<Vec<Partition>> {
+    let mut shares: Vec<(u64, Vec<Partition>)> = (0..tasks.max(1)).map(|_| (0, Vec::new())).collect();
+    let left = |partition: &Partition| match &partition.position {
+        position if position.done => 0,
+        // The offset of a compressed file counts other bytes; near enough.
+        position => position.size.saturating_sub(position.offset).max(1),
+    };
+    partitions.sort_by(|a, b| (Reverse(left(a)), &a.name).cmp(&(Reverse(left(b)), &b.name)));
+    for partition in partitions {
+        let least = shares.iter_mut().min_by_key(|(bytes, share)| (*bytes, share.len()));
+        let (bytes, share) = least.expect("there is at least one task");
+        *bytes = bytes.saturating_add(left(&partition));
+        share.push(partition);
+    }
+    for (_, share) in &mut shares {
+        share.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    shares.into_iter().map(|(_, share)| share).collect()
+}

@@ -1,0 +1,140 @@
+//! Where a file was left, and whether it is still that file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::source::SourceError;
+use crate::source::window::{TAIL, digest};
+
+/// How many bytes from its start tell a file from another.
+pub(super) const HEAD: usize = 4096;
+
+/// The position of a file, as kept in checkpoints. Unknown fields are refused: they would change the meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct Position {
+    /// Bytes read, of the content, which for compressed files is the decompressed stream.
+    pub(super) offset: u64,
+    /// Lines read.
+    pub(super) line: u64,
+    /// Everything was read.
+    pub(super) done: bool,
+    /// The last line had no newline. What is appended behind it would belong to that line.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) open_end: bool,
+    /// The file's own size in bytes, which never shrinks.
+    pub(super) size: u64,
+    /// How many of its first bytes `head` stands for.
+    pub(super) head_len: u64,
+    /// Their digest.
+    pub(super) head: String,
+    /// Digest of up to 1 KiB of content before `offset`.
+    pub(super) tail: String,
+}
+
+impl Position {
+    /// At the start of a file.
+    pub(super) fn start(identity: &Identity) -> Self {
+        Self {
+            offset: 0,
+            line: 0,
+            done: false,
+            open_end: false,
+            size: identity.size,
+            head_len: identity.head.len() as u64,
+            head: digest(&identity.head),
+            tail: digest(&[]),
+        }
+    }
+
+    pub(super) fn parse(partition: &str, text: &str) -> Result<Self, SourceError> {
+        serde_json::from_str(text).map_err(|error| SourceError::Position {
+            partition: partition.to_owned(),
+            problem: format!("it is not one of the `files` source ({error})"),
+        })
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("a struct of numbers and strings is always JSON")
+    }
+
+    /// Where this position stands in the file as it is now: the position itself, or not done any more where the file
+    /// has grown.
+    ///
+    /// # Errors
+    /// The file shrank, was replaced, or grew behind a line without a newline.
+    pub(super) fn check(mut self, partition: &str, file: &File, identity: &Identity) -> Result<Self, SourceError> {
+        let changed = |how: String| SourceError::Changed { partition: partition.to_owned(), how };
+        if identity.size < self.size {
+            return Err(changed(format!("the file shrank from {} to {} bytes", self.size, identity.size)));
+        }
+        let head_len = usize::try_from(self.head_len).unwrap_or(usize::MAX);
+        if identity.head.get(..head_len).is_none_or(|head| digest(head) != self.head) {
+            return Err(changed(format!("the file was replaced: its first {head_len} bytes are others")));
+        }
+        if !identity.compressed {
+            let tail =
+                read_tail(file, self.offset).map_err(|error| SourceError::Io { path: partition.into(), error })?;
+            if digest(&tail) != self.tail {
+                return Err(changed(format!(
+                    "the file was replaced or edited: the bytes before line {} are others",
+                    self.line.saturating_add(1)
+                )));
+            }
+        }
+        if identity.size > self.size && self.open_end {
+            return Err(changed(format!(
+                "the file grew from {} to {} bytes behind its last line {}, which had no newline and was taken as whole",
+                self.size, identity.size, self.line
+            )));
+        }
+        if identity.size > self.size {
+            self.done = false;
+            self.size = identity.size;
+        }
+        self.head_len = identity.head.len() as u64;
+        self.head = digest(&identity.head);
+        Ok(self)
+    }
+}
+
+/// What a file shows of itself without being read.
+pub(super) struct Identity {
+    pub(super) size: u64,
+    /// Its first bytes, [`HEAD`] or all.
+    pub(super) head: Vec<u8>,
+    pub(super) compressed: bool,
+}
+
+impl Identity {
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        let head = read_at(file, 0, HEAD)?;
+        Ok(Self { size, head, compressed: false })
+    }
+}
+
+/// Up to [`TAIL`] bytes before `offset`.
+pub(super) fn read_tail(file: &File, offset: u64) -> io::Result<Vec<u8>> {
+    let length = offset.min(TAIL as u64);
+    read_at(file, offset - length, length as usize)
+}
+
+/// Reads without moving the file's own position.
+fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    let mut read = 0;
+    while read < length {
+        match file.read_at(&mut bytes[read..], offset + read as u64) {
+            Ok(0) => break,
+            Ok(more) => read += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(read);
+    Ok(bytes)
+}

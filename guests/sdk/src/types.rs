@@ -1,9 +1,14 @@
 //! The words of the calls. They mirror `wit/`, where each is explained; here they are plain Rust.
 
+use serde::{Deserialize, Serialize};
+
 use crate::Error;
 
 /// One incarnation of a pipeline.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+///
+/// Written as `<number>-<nonce>`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct RunId {
     /// The fencing token.
     pub number: u64,
@@ -31,8 +36,22 @@ impl std::str::FromStr for RunId {
     }
 }
 
+impl TryFrom<String> for RunId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<RunId> for String {
+    fn from(run: RunId) -> String {
+        run.to_string()
+    }
+}
+
 /// What one participant prepares for one epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     /// The long name.
     pub full: String,

@@ -1,0 +1,337 @@
+//! Observe, fence, commit and reconcile: everything that goes by the register.
+
+use std::collections::BTreeSet;
+
+use tidegate_sdk::{Committable, Ctx, Error, Outcome, Part, Position, RunId};
+
+use crate::entry::{CommittedPart, Content, Entry, Kind, PublishedFile, Remembered};
+use crate::layout::{self, Layout};
+use crate::register::{self, Appended, MAX_TRIES};
+use crate::writer::{BODY_VERSION, Body};
+
+/// Where the destination stands. What the newest entry decided counts, finished or not: it will be finished.
+pub(crate) fn observe(ctx: &Ctx) -> Result<Position, Error> {
+    let head = match Layout::open(ctx)? {
+        Some(layout) => layout.head()?,
+        None => None,
+    };
+    Ok(head.as_ref().map(position).unwrap_or_default())
+}
+
+fn position(head: &Entry) -> Position {
+    Position {
+        fence: Some(head.register.fence.clone()),
+        last: head.parts.iter().map(|committed| committed.part.clone()).collect(),
+        token: head.token().into_bytes(),
+    }
+}
+
+/// Adds a fence entry after the one that was observed. Finishes what that one decided first.
+pub(crate) fn fence(ctx: &Ctx, expected: &Position, durable: &mut Option<u64>) -> Result<Position, Error> {
+    let layout = Layout::create(ctx)?;
+    let moved = || {
+        Error::retryable("position-moved", "the register has moved since it was observed; observe and compare again")
+    };
+    for _ in 0..MAX_TRIES {
+        let head = layout.head()?;
+        if head.as_ref().is_some_and(|head| head.fences(&ctx.run)) {
+            return Err(Error::fenced("fenced", "a newer run, or a foreign one, owns the output directory"));
+        }
+        if let Some(head) = &head {
+            let repeated = head.kind == Kind::Fence
+                && head.register.fence == ctx.run
+                && head.register.previous.as_bytes() == expected.token;
+            if repeated {
+                layout.register.sync()?;
+                return Ok(position(head));
+            }
+        }
+        let token = head.as_ref().map(Entry::token).unwrap_or_default();
+        if token.as_bytes() != expected.token {
+            return Err(moved());
+        }
+        if let Some(head) = &head {
+            layout.publish(ctx, head, false, durable)?;
+        }
+        let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?);
+        if layout.append(&entry)? == Appended::Won {
+            layout.trim(ctx, &entry);
+            return Ok(position(&entry));
+        }
+    }
+    Err(register::contended())
+}
+
+/// Publishes one epoch, all parts or none.
+pub(crate) fn commit(
+    ctx: &Ctx,
+    previous: &[Part],
+    committables: &[Committable],
+    durable: &mut Option<u64>,
+) -> Result<Vec<Outcome>, Error> {
+    let Some(subject) = Subject::of(ctx, committables)? else { return Ok(Vec::new()) };
+    let layout = match Layout::open(ctx)? {
+        Some(layout) => layout,
+        None => Layout::create(ctx)?,
+    };
+    for _ in 0..MAX_TRIES {
+        let head = layout.head()?;
+        match decide(ctx, &layout, head.as_ref(), previous, &subject)? {
+            Decision::Answer(outcomes) => return Ok(outcomes),
+            Decision::FinishHead(outcomes) => {
+                if let Some(head) = &head {
+                    layout.publish(ctx, head, false, durable)?;
+                }
+                return Ok(outcomes);
+            }
+            Decision::Lost(outcomes) => {
+                // A call under way may still have seen the missing file: an entry makes it look again, and fail.
+                if let Some(head) = &head {
+                    layout.publish(ctx, head, false, durable)?;
+                }
+                let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?);
+                if layout.append(&entry)? == Appended::Won {
+                    layout.trim(ctx, &entry);
+                    return Ok(outcomes);
+                }
+            }
+            Decision::Append => {
+                // Only the newest entry may be unfinished.
+                if let Some(head) = &head {
+                    layout.publish(ctx, head, false, durable)?;
+                }
+                let slot = register::next_slot(head.as_ref())?;
+                let entry = Entry::epoch(ctx, head.as_ref(), slot, subject.content());
+                if layout.append(&entry)? == Appended::Won {
+                    layout.publish(ctx, &entry, true, durable)?;
+                    layout.trim(ctx, &entry);
+                    return Ok(vec![Outcome::Committed; committables.len()]);
+                }
+            }
+        }
+    }
+    Err(register::contended())
+}
+
+/// What became of an epoch; changes nothing. Committed means: readers can see it whole.
+pub(crate) fn reconcile(ctx: &Ctx, committables: &[Committable]) -> Result<Vec<Outcome>, Error> {
+    let Some(subject) = Subject::of(ctx, committables)? else { return Ok(Vec::new()) };
+    let Some(layout) = Layout::open(ctx)? else { return Ok(subject.all(Outcome::Unknown)) };
+    let head = layout.head()?;
+    if let Some(head) = head.as_ref().filter(|head| head.is_of(&subject.run, subject.epoch)) {
+        if !layout.is_published(ctx, head)? {
+            // Decided; the same commit again makes it visible.
+            return Ok(subject.compared(head, Outcome::NotCommitted));
+        }
+        return Ok(subject.compared(head, Outcome::AlreadyCommitted));
+    }
+    if let Some(entry) = layout.logged(&subject.log_name)? {
+        return Ok(subject.compared(&entry, Outcome::AlreadyCommitted));
+    }
+    let remembered = subject.remembered(head.as_ref());
+    let ask = |item: &Item<'_>| {
+        let staged = item.body.file.is_some() && layout.staging.metadata(&item.part().short)?.is_some();
+        // A staged file leaves its place only after the decision.
+        let certain = staged || remembered == Remembered::NeverCommitted;
+        Ok(if certain { Outcome::NotCommitted } else { Outcome::Unknown })
+    };
+    subject.items.iter().map(ask).collect()
+}
+
+/// What is to be committed: parts of one epoch of one run.
+struct Subject<'a> {
+    run: RunId,
+    epoch: u64,
+    log_name: String,
+    items: Vec<Item<'a>>,
+}
+
+struct Item<'a> {
+    committable: &'a Committable,
+    body: Body,
+}
+
+impl Item<'_> {
+    fn part(&self) -> &Part {
+        &self.committable.part
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// Checks everything that came from outside. `None`: nothing to do.
+    fn of(ctx: &Ctx, committables: &'a [Committable]) -> Result<Option<Subject<'a>>, Error> {
+        let Some(first) = committables.first() else { return Ok(None) };
+        let (run, epoch) = (first.part.run.clone(), first.part.epoch);
+        let mut seen = BTreeSet::new();
+        let mut items = Vec::with_capacity(committables.len());
+        for committable in committables {
+            let part = &committable.part;
+            layout::check_short(ctx, &part.short)?;
+            if part.run != run || part.epoch != epoch {
+                return Err(Error::permanent("mixed-epochs", "committables of more than one epoch in one call"));
+            }
+            let body = read_body(committable)?;
+            let file_is_new = body.file.as_ref().is_none_or(|file| seen.insert(file.clone()));
+            if !seen.insert(part.short.clone()) || !file_is_new {
+                return Err(Error::permanent("same-part-twice", "two committables of one call name the same thing"));
+            }
+            items.push(Item { committable, body });
+        }
+        let log_name = layout::epoch_name(ctx, &run, epoch);
+        Ok(Some(Subject { run, epoch, log_name, items }))
+    }
+
+    fn all(&self, outcome: Outcome) -> Vec<Outcome> {
+        vec![outcome; self.items.len()]
+    }
+
+    /// An entry of this very epoch exists: which of our parts does it name?
+    fn compared(&self, entry: &Entry, named: Outcome) -> Vec<Outcome> {
+        let other = || {
+            Outcome::Rejected(Error::permanent(
+                "other-parts",
+                format!("epoch {} of run {} was committed with other parts", self.epoch, self.run),
+            ))
+        };
+        self.items.iter().map(|item| if entry.names(item.part()) { named.clone() } else { other() }).collect()
+    }
+
+    fn remembered(&self, head: Option<&Entry>) -> Remembered {
+        head.map_or(Remembered::Forgotten, |head| head.remembers(&self.run, self.epoch))
+    }
+
+    fn content(&self) -> Content {
+        let published = |item: &Item<'_>| {
+            let name = item.body.file.clone()?;
+            Some(PublishedFile { name, rows: item.committable.rows, bytes: item.body.bytes })
+        };
+        Content {
+            run: self.run.clone(),
+            epoch: self.epoch,
+            rows: self.items.iter().map(|item| item.committable.rows).fold(0, u64::saturating_add),
+            files: self.items.iter().filter_map(published).collect(),
+            parts: self
+                .items
+                .iter()
+                .map(|item| CommittedPart { part: item.part().clone(), file: item.body.file.clone() })
+                .collect(),
+        }
+    }
+}
+
+fn read_body(committable: &Committable) -> Result<Body, Error> {
+    let Committable { part, version, body, .. } = committable;
+    if *version != BODY_VERSION {
+        let message = format!("`{}` has committable version {version}; this plugin reads {BODY_VERSION}", part.short);
+        return Err(Error::permanent("committable-version", message));
+    }
+    let body: Body = serde_json::from_slice(body)
+        .map_err(|error| Error::permanent("committable-body", format!("`{}`: {error}", part.short)))?;
+    if let Some(file) = &body.file {
+        layout::check_published(file)?;
+    }
+    Ok(body)
+}
+
+/// What a commit has to do, given the register.
+enum Decision {
+    /// Nothing.
+    Answer(Vec<Outcome>),
+    /// The newest entry is this epoch: finish it.
+    FinishHead(Vec<Outcome>),
+    /// Nobody can commit it any more.
+    Lost(Vec<Outcome>),
+    /// Add the entry.
+    Append,
+}
+
+fn decide(
+    ctx: &Ctx,
+    layout: &Layout,
+    head: Option<&Entry>,
+    previous: &[Part],
+    subject: &Subject<'_>,
+) -> Result<Decision, Error> {
+    if head.is_some_and(|head| head.fences(&ctx.run)) {
+        return Ok(Decision::Answer(subject.all(Outcome::Fenced)));
+    }
+    if let Some(head) = head.filter(|head| head.is_of(&subject.run, subject.epoch)) {
+        return Ok(Decision::FinishHead(subject.compared(head, Outcome::AlreadyCommitted)));
+    }
+    if let Some(entry) = layout.logged(&subject.log_name)? {
+        return Ok(Decision::Answer(subject.compared(&entry, Outcome::AlreadyCommitted)));
+    }
+    let remembered = subject.remembered(head);
+    let found: Vec<Found> = subject.items.iter().map(|item| look(layout, item)).collect::<Result<_, Error>>()?;
+    if found.iter().any(|found| !matches!(found, Found::Staged)) {
+        let lost = remembered == Remembered::NeverCommitted;
+        let outcomes = found.iter().map(|found| found.outcome(remembered)).collect();
+        let gone = found.iter().any(|found| matches!(found, Found::Missing));
+        return Ok(if lost && gone { Decision::Lost(outcomes) } else { Decision::Answer(outcomes) });
+    }
+    if remembered == Remembered::Passed {
+        let message = format!("a later epoch of run {} is committed already", subject.run);
+        return Ok(rejected(subject, "out-of-order", message));
+    }
+    if let Some(message) = mismatch(ctx, head, previous) {
+        return Ok(rejected(subject, "position-mismatch", message));
+    }
+    Ok(Decision::Append)
+}
+
+fn rejected(subject: &Subject<'_>, code: &str, message: String) -> Decision {
+    Decision::Answer(subject.all(Outcome::Rejected(Error::permanent(code, message))))
+}
+
+/// What is left of a part that no entry names.
+enum Found {
+    /// All that was staged, or there was nothing to stage.
+    Staged,
+    /// Nothing.
+    Missing,
+    /// Its published file, though the register that should name it was lost.
+    Visible,
+    /// Something else than what was staged.
+    Damaged(u64),
+}
+
+impl Found {
+    fn outcome(&self, remembered: Remembered) -> Outcome {
+        match self {
+            Found::Staged => Outcome::NotCommitted,
+            Found::Missing if remembered == Remembered::NeverCommitted => Outcome::Never,
+            // A marker that is not there is no proof: it may have been removed together with the file.
+            Found::Missing | Found::Visible => Outcome::Unknown,
+            Found::Damaged(bytes) => Outcome::Rejected(Error::permanent(
+                "staged-file-damaged",
+                format!("the staged file has {bytes} bytes, which is not what was prepared"),
+            )),
+        }
+    }
+}
+
+fn look(layout: &Layout, item: &Item<'_>) -> Result<Found, Error> {
+    let Some(name) = &item.body.file else { return Ok(Found::Staged) };
+    Ok(match layout.staging.metadata(&item.part().short)? {
+        Some(found) if found.is_file && found.bytes == item.body.bytes => Found::Staged,
+        Some(found) => Found::Damaged(found.bytes),
+        None if layout.out.metadata(name)?.is_some() => Found::Visible,
+        None => Found::Missing,
+    })
+}
+
+/// Whether the destination is somewhere else than the host believes. After a fence of this run the host has compared
+/// for itself, and may have accepted a difference.
+fn mismatch(ctx: &Ctx, head: Option<&Entry>, previous: &[Part]) -> Option<String> {
+    let compared = head.is_some_and(|head| head.kind == Kind::Fence && head.register.fence == ctx.run);
+    let agrees = previous.iter().any(|part| head.is_some_and(|head| head.is_of(&part.run, part.epoch)));
+    if previous.is_empty() || compared || agrees {
+        return None;
+    }
+    let expected = previous.iter().max_by_key(|part| part.epoch).map_or(0, |part| part.epoch);
+    let there = head.map_or(0, |head| head.epoch);
+    Some(format!(
+        "the output directory stands at epoch {there}, the host expects epoch {expected}: it was changed or restored \
+         behind the pipeline's back; start again, which compares both"
+    ))
+}

@@ -1,0 +1,131 @@
+//! All names in the output directory, and the directories behind them.
+//!
+//! ```text
+//! <prefix><epoch>-<sink hash>-<run>-<ordinal>-<attempt>.jsonl   published
+//! _epochs/<epoch>-<sink hash>-<run>.json                        the readers' log
+//! _tidegate/<sink hash>/staging/<short id of the part>          staged
+//! _tidegate/<sink hash>/register/<slot>                         the position register
+//! _tidegate/<sink hash>/register/new-<call>-<n>                 an entry that is being written
+//! ```
+//! Epoch and slot have 20 digits, so that names sort by number.
+
+use tidegate_sdk::fs::{self, Dir};
+use tidegate_sdk::{Ctx, Error, Part, RunId};
+
+use crate::GRANT;
+
+const TIDEGATE: &str = "_tidegate";
+const EPOCHS: &str = "_epochs";
+const STAGING: &str = "staging";
+const REGISTER: &str = "register";
+
+/// What a name of an unfinished register entry begins with.
+pub(crate) const NEW: &str = "new-";
+
+/// The directories of one sink.
+pub(crate) struct Layout {
+    /// Where published files are.
+    pub(crate) out: Dir,
+    /// The readers' log.
+    pub(crate) epochs: Dir,
+    /// Staged files.
+    pub(crate) staging: Dir,
+    /// The position register.
+    pub(crate) register: Dir,
+}
+
+impl Layout {
+    /// The directories, if they are there; creates nothing.
+    pub(crate) fn open(ctx: &Ctx) -> Result<Option<Layout>, Error> {
+        let hash = checked_hash(ctx)?;
+        let out = ctx.dir(GRANT)?;
+        let opened = (|| {
+            let epochs = out.open_dir(EPOCHS)?;
+            let staging = out.open_dir(&format!("{TIDEGATE}/{hash}/{STAGING}"))?;
+            let register = out.open_dir(&format!("{TIDEGATE}/{hash}/{REGISTER}"))?;
+            Ok((epochs, staging, register))
+        })();
+        match opened {
+            Ok((epochs, staging, register)) => Ok(Some(Layout { out, epochs, staging, register })),
+            Err(error) if fs::Error::is_not_found(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The directories, made where missing, and durable: also those that a crashed process made without flushing.
+    pub(crate) fn create(ctx: &Ctx) -> Result<Layout, Error> {
+        let hash = checked_hash(ctx)?;
+        let out = ctx.dir(GRANT)?;
+        out.create_dir(EPOCHS)?;
+        out.create_dir(TIDEGATE)?;
+        let tidegate = out.open_dir(TIDEGATE)?;
+        tidegate.create_dir(hash)?;
+        let own = tidegate.open_dir(hash)?;
+        own.create_dir(STAGING)?;
+        own.create_dir(REGISTER)?;
+        own.sync()?;
+        tidegate.sync()?;
+        out.sync()?;
+        let epochs = out.open_dir(EPOCHS)?;
+        Ok(Layout { epochs, staging: own.open_dir(STAGING)?, register: own.open_dir(REGISTER)?, out })
+    }
+}
+
+/// The sink hash becomes part of paths.
+fn checked_hash(ctx: &Ctx) -> Result<&str, Error> {
+    let hash = ctx.sink_hash.as_str();
+    let legal = (1..=16).contains(&hash.len()) && hash.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+    let expected = || format!("sink hash `{hash}`: expected 1 to 16 of a-z and 0-9");
+    if legal { Ok(hash) } else { Err(Error::permanent("bad-sink-hash", expected())) }
+}
+
+/// Checks that a staged file's name is a short id of this sink, before it becomes part of a path.
+pub(crate) fn check_short(ctx: &Ctx, short: &str) -> Result<(), Error> {
+    let ours = short.strip_prefix("tg-").and_then(|rest| rest.strip_prefix(ctx.sink_hash.as_str()));
+    let legal = ours.is_some_and(|rest| rest.starts_with('-') && rest.len() > 1)
+        && short.len() <= 128
+        && short.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    if legal {
+        return Ok(());
+    }
+    Err(Error::permanent(
+        "foreign-name",
+        format!("`{short}` is not a short id of this sink: expected tg-{}-…", ctx.sink_hash),
+    ))
+}
+
+/// The name under which a part's file is published. Minted once, at prepare.
+pub(crate) fn published(prefix: &str, ctx: &Ctx, part: &Part, extension: &str) -> String {
+    let Part { run, epoch, ordinal, attempt, .. } = part;
+    format!("{prefix}{epoch:020}-{}-{run}-{ordinal}-{attempt}.{extension}", ctx.sink_hash)
+}
+
+/// Checks a published name that comes from a committable, before it becomes part of a path.
+pub(crate) fn check_published(name: &str) -> Result<(), Error> {
+    let legal = (1..=255).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if legal { Ok(()) } else { Err(Error::permanent("bad-file-name", format!("`{name}` cannot be a published file"))) }
+}
+
+/// Name of an epoch in the readers' log.
+pub(crate) fn epoch_name(ctx: &Ctx, run: &RunId, epoch: u64) -> String {
+    format!("{epoch:020}-{}-{run}.json", ctx.sink_hash)
+}
+
+/// Name of a register entry.
+pub(crate) fn slot_name(slot: u64) -> String {
+    format!("{slot:020}")
+}
+
+/// The slot that a name in the register stands for.
+pub(crate) fn slot_of(name: &str) -> Option<u64> {
+    if name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()) { name.parse().ok() } else { None }
+}
+
+/// The run whose call was writing this unfinished entry.
+pub(crate) fn run_of_new(name: &str) -> Option<RunId> {
+    let mut fields = name.strip_prefix(NEW)?.splitn(4, '-');
+    let (_kind, number, nonce) = (fields.next()?, fields.next()?, fields.next()?);
+    format!("{number}-{nonce}").parse().ok()
+}

@@ -1,0 +1,267 @@
+//! The position register: finding its newest entry, adding one, publishing what an entry decided, trimming.
+
+use tidegate_sdk::{Ctx, Error, Level};
+
+use crate::entry::{Entry, FORMAT, Kind};
+use crate::layout::{self, Layout, NEW};
+
+/// Entries kept behind the newest one.
+const KEPT: u64 = 8;
+/// An entry is never larger: some 100,000 parts.
+const MAX_ENTRY_BYTES: u64 = 64 * 1024 * 1024;
+/// How often a call looks again when others move the register.
+pub(crate) const MAX_TRIES: u32 = 16;
+/// Unfinished entries of the same call that may lie around.
+const MAX_LEFTOVERS: u32 = 64;
+
+/// What came of adding an entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Appended {
+    /// It is the newest entry, and durable.
+    Won,
+    /// Others moved the register: look again.
+    Lost,
+}
+
+impl Layout {
+    /// The newest entry.
+    pub(crate) fn head(&self) -> Result<Option<Entry>, Error> {
+        for _ in 0..MAX_TRIES {
+            let Some(slot) = self.slots()?.into_iter().max() else { return Ok(None) };
+            match self.register.read(&layout::slot_name(slot), MAX_ENTRY_BYTES) {
+                Ok(bytes) => return parse(&bytes, slot).map(Some),
+                // Trimmed since the listing: it is not the newest any more.
+                Err(error) if error.is_not_found() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(contended())
+    }
+
+    fn slots(&self) -> Result<Vec<u64>, Error> {
+        Ok(self.register.names()?.iter().filter_map(|name| layout::slot_of(name)).collect())
+    }
+
+    /// The entry of an epoch in the readers' log, if it is there.
+    pub(crate) fn logged(&self, name: &str) -> Result<Option<Entry>, Error> {
+        match self.epochs.read(name, MAX_ENTRY_BYTES) {
+            Ok(bytes) => parse_any(&bytes, &format!("_epochs/{name}")).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Adds an entry as compare-and-set on the one before it: on `Won` it is the newest, and durable.
+    pub(crate) fn append(&self, entry: &Entry) -> Result<Appended, Error> {
+        let slot = entry.register.slot;
+        let new = self.write_new(entry)?;
+        match self.register.hard_link(&new, &self.register, &layout::slot_name(slot)) {
+            Ok(()) => {}
+            // Taken, or a newer run swept the unfinished entry away.
+            Err(error) if error.is_exists() || error.is_not_found() => {
+                self.register.remove_file(&new)?;
+                return Ok(Appended::Lost);
+            }
+            Err(error) => {
+                // Whether the link exists is not known; the next look at the register tells.
+                return Err(Error::unknown("register-link", error.to_string()));
+            }
+        }
+        // A caller that slept since it read the register may have taken a slot that was trimmed long ago. Such an
+        // entry is never the newest, and those before it are gone; nobody ever looks at it, and the next trim takes it.
+        let slots = self.slots()?;
+        let newest = slots.iter().all(|&other| other <= slot);
+        let follows = slot == 1 || slots.contains(&(slot - 1));
+        if !newest || !follows {
+            return Ok(Appended::Lost);
+        }
+        self.register.remove_file(&new)?;
+        self.register.sync().map_err(|error| Error::unknown("register-flush", error.to_string()))?;
+        Ok(Appended::Won)
+    }
+
+    /// Writes and flushes an entry under a name that nobody else uses.
+    fn write_new(&self, entry: &Entry) -> Result<String, Error> {
+        let json = serde_json::to_vec(entry).map_err(|error| Error::permanent("register-json", error.to_string()))?;
+        for number in 0..MAX_LEFTOVERS {
+            let name = format!("{NEW}{}-{number}", entry.register.by);
+            match self.register.create_new(&name) {
+                Ok(file) => {
+                    let written =
+                        file.stream(0).and_then(|mut stream| stream.write_all(&json)).and_then(|()| file.sync());
+                    if let Err(error) = written {
+                        // Nothing names it yet; a leftover is swept later.
+                        let _ = self.register.remove_file(&name);
+                        return Err(error.into());
+                    }
+                    return Ok(name);
+                }
+                // Left by a crash, or in use by the same call made twice at once.
+                Err(error) if error.is_exists() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::permanent("register-leftovers", "too many unfinished register entries of one call"))
+    }
+
+    /// Makes visible, durably, what the newest entry decided. May be repeated, by anyone, from any point.
+    ///
+    /// `decided`: the entry is known to be durable. `durable` notes the newest slot whose publication is.
+    pub(crate) fn publish(
+        &self,
+        ctx: &Ctx,
+        entry: &Entry,
+        decided: bool,
+        durable: &mut Option<u64>,
+    ) -> Result<(), Error> {
+        let slot = entry.register.slot;
+        let (Kind::Epoch, Some(run)) = (entry.kind, &entry.run) else { return Ok(()) };
+        if *durable == Some(slot) {
+            return Ok(());
+        }
+        let log_name = layout::epoch_name(ctx, run, entry.epoch);
+        if self.epochs.metadata(&log_name)?.is_none() {
+            if !decided {
+                self.register.sync()?;
+            }
+            if self.move_files(entry, &log_name)? && !entry.files.is_empty() {
+                self.out.sync()?;
+            }
+            match self.register.hard_link(&layout::slot_name(slot), &self.epochs, &log_name) {
+                Ok(()) => {}
+                Err(error) if error.is_exists() => {}
+                // Trimmed: others have published it, and more after it.
+                Err(error) if error.is_not_found() && self.epochs.metadata(&log_name)?.is_some() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.epochs.sync()?;
+        *durable = Some(slot);
+        Ok(())
+    }
+
+    /// Moves what is still staged into place. Answers `false` if others finished the whole publication meanwhile.
+    fn move_files(&self, entry: &Entry, log_name: &str) -> Result<bool, Error> {
+        for committed in &entry.parts {
+            let Some(name) = &committed.file else { continue };
+            let bytes = entry.files.iter().find(|file| file.name == *name).map(|file| file.bytes);
+            let short = &committed.part.short;
+            let mut there = self.published(name, bytes)?;
+            if there {
+                // A power cut may keep both names of a file that was being renamed.
+                self.staging.remove_file(short)?;
+                continue;
+            }
+            match self.staging.rename(short, &self.out, name) {
+                Ok(()) => there = true,
+                Err(error) if error.is_not_found() => there = self.published(name, bytes)?,
+                Err(error) => return Err(error.into()),
+            }
+            if !there {
+                if self.epochs.metadata(log_name)?.is_some() {
+                    return Ok(false);
+                }
+                return Err(Error::permanent(
+                    "committed-file-missing",
+                    format!(
+                        "epoch {} is committed, but `{name}` is neither published nor staged (`{short}`): somebody \
+                         removed it before the epoch was in `_epochs`; put the file back under one of the two names",
+                        entry.epoch
+                    ),
+                ));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a published file is there; never takes another file for it.
+    fn published(&self, name: &str, bytes: Option<u64>) -> Result<bool, Error> {
+        match self.out.metadata(name)? {
+            None => Ok(false),
+            Some(found) if found.is_file && bytes.is_none_or(|bytes| bytes == found.bytes) => Ok(true),
+            Some(found) => Err(Error::permanent(
+                "file-name-taken",
+                format!(
+                    "`{name}` holds {} bytes where {} were committed: something else wrote it; move it away",
+                    found.bytes,
+                    bytes.unwrap_or(0)
+                ),
+            )),
+        }
+    }
+
+    /// Whether the newest entry's publication is complete, as readers see it.
+    pub(crate) fn is_published(&self, ctx: &Ctx, entry: &Entry) -> Result<bool, Error> {
+        match (entry.kind, &entry.run) {
+            (Kind::Epoch, Some(run)) => Ok(self.epochs.metadata(&layout::epoch_name(ctx, run, entry.epoch))?.is_some()),
+            // A fence is added only after the epoch before it was published.
+            _ => Ok(true),
+        }
+    }
+
+    /// Removes entries that nobody needs. Oldest first and never past a failure: that a slot is free means that all
+    /// before it are. What fails here is tried again after the next entry.
+    pub(crate) fn trim(&self, ctx: &Ctx, head: &Entry) {
+        if let Err(error) = self.try_trim(head) {
+            ctx.log(
+                Level::Warn,
+                "old register entries could not be removed",
+                &[("error".to_owned(), error.to_string())],
+            );
+        }
+    }
+
+    fn try_trim(&self, head: &Entry) -> Result<(), Error> {
+        let oldest_kept = head.register.slot.saturating_sub(KEPT);
+        let names = self.register.names()?;
+        let mut old: Vec<u64> = names.iter().filter_map(|name| layout::slot_of(name)).collect();
+        old.retain(|&slot| slot < oldest_kept);
+        old.sort_unstable();
+        for slot in old {
+            self.register.remove_file(&layout::slot_name(slot))?;
+        }
+        // Unfinished entries of older runs can no longer win a slot. Those of this run may be in use.
+        for name in names {
+            let older = layout::run_of_new(&name).is_some_and(|run| run.number < head.register.fence.number);
+            if older {
+                self.register.remove_file(&name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The slot after the newest entry.
+pub(crate) fn next_slot(head: Option<&Entry>) -> Result<u64, Error> {
+    let slot = head.map_or(Some(1), |head| head.register.slot.checked_add(1));
+    slot.ok_or_else(|| Error::permanent("register-full", "the register has no slot left"))
+}
+
+pub(crate) fn contended() -> Error {
+    Error::retryable("register-contended", "others kept moving the register; nothing was changed")
+}
+
+fn parse(bytes: &[u8], slot: u64) -> Result<Entry, Error> {
+    let place = format!("register entry {slot}");
+    let entry = parse_any(bytes, &place)?;
+    if entry.register.slot != slot {
+        return Err(corrupt(&place, &format!("it says slot {}", entry.register.slot)));
+    }
+    Ok(entry)
+}
+
+fn parse_any(bytes: &[u8], place: &str) -> Result<Entry, Error> {
+    let entry: Entry = serde_json::from_slice(bytes).map_err(|error| corrupt(place, &error.to_string()))?;
+    if entry.format != FORMAT {
+        return Err(Error::permanent(
+            "register-format",
+            format!("{place} has format {}; this version reads {FORMAT}: use the plugin that wrote it", entry.format),
+        ));
+    }
+    Ok(entry)
+}
+
+/// A damaged entry is never taken for "nothing there".
+fn corrupt(place: &str, detail: &str) -> Error {
+    Error::permanent("register-corrupt", format!("{place} cannot be read ({detail}); restore it from a backup"))
+}

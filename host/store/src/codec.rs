@@ -225,7 +225,7 @@ pub(crate) struct Header {
     pub(crate) last: Option<Slot>,
     /// Length of the file in bytes, which never changes.
     pub(crate) capacity: u64,
-    /// The log's identity: the nonce of the run that created slot 1.
+    /// The log's identity: the nonce of the run that began it.
     pub(crate) log: Nonce,
 }
 
@@ -270,7 +270,7 @@ impl Header {
         let sane = header.first.0 != 0
             && header.last.is_none_or(|last| last >= header.first && last.0 < u64::MAX)
             && header.capacity >= 3 * SECTOR as u64
-            && header.capacity % SECTOR as u64 == 0
+            && header.capacity.is_multiple_of(SECTOR as u64)
             && header.capacity <= MAX_SEGMENT;
         if sane { Ok(header) } else { Err(damaged("the header contradicts itself")) }
     }

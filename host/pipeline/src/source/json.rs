@@ -19,6 +19,8 @@ pub(super) fn check_utf8_line(line: &[u8]) -> Result<(), String> {
     if let Err(error) = serde_json::from_slice::<IgnoredAny>(line) {
         let text = error.to_string();
         let text = text.rsplit_once(" at line ").map_or(text.as_str(), |(what, _)| what);
+        // The parser's word for a misspelt `true`, `false` or `null`.
+        let text = if text == "expected ident" { "expected a value" } else { text };
         return Err(format!("not valid JSON: {text} at column {}", error.column()));
     }
     // Counting brackets is cheap, and strings with many of them are rare: only such lines are looked at twice.
@@ -126,8 +128,8 @@ mod tests {
             assert!(reason.contains("column"), "{line}: {reason}");
             assert!(!reason.contains("line 1"), "{line}: {reason}");
         }
-        assert_eq!(check_line(b"\"\0\"").is_err(), true);
-        assert_eq!(check_line(b"{}\0").is_err(), true);
+        assert!(check_line(b"\"\0\"").is_err());
+        assert!(check_line(b"{}\0").is_err());
         assert_eq!(check_line(b"\"\xff\""), Err("not UTF-8 at column 2".to_owned()));
         // An encoded surrogate and an overlong slash.
         assert!(check_line(b"\"\xed\xa0\x80\"").is_err());

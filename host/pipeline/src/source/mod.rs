@@ -14,6 +14,7 @@ pub mod files;
 pub mod generate;
 mod input;
 pub mod json;
+pub mod key;
 pub mod rate;
 mod rows;
 pub mod stdin;

@@ -58,6 +58,13 @@ impl FilesOptions {
     }
 }
 
+/// What is there, and what was.
+struct Found {
+    partitions: Vec<Partition>,
+    /// Positions of files that are finished and not there any more.
+    gone: Vec<(String, String)>,
+}
+
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct FilesSource {
@@ -91,8 +98,8 @@ impl FilesSource {
         Ok(discover::discover(&self.options.base, &self.options.paths)?.into_keys().collect())
     }
 
-    /// All partitions, and the positions of those that are finished and gone.
-    fn find(&self, restored: Option<&SourceCut>) -> Result<(Vec<Partition>, Vec<(String, String)>), SourceError> {
+    /// All partitions, each checked against the checkpoint.
+    fn find(&self, restored: Option<&SourceCut>) -> Result<Found, SourceError> {
         let mut found = discover::discover(&self.options.base, &self.options.paths)?;
         let mut partitions = Vec::new();
         let mut gone = Vec::new();
@@ -116,7 +123,7 @@ impl FilesSource {
         for (name, path) in found {
             partitions.push(Partition::find(&name, path, None, self.options.compression)?);
         }
-        Ok((partitions, gone))
+        Ok(Found { partitions, gone })
     }
 }
 
@@ -138,7 +145,7 @@ impl Source for FilesSource {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
-        let (partitions, mut gone) = self.find(restored)?;
+        let Found { partitions, mut gone } = self.find(restored)?;
         let settings = Settings {
             format: self.options.format.clone(),
             compression: self.options.compression,

@@ -1,0 +1,282 @@
+//! Restoring a files source from any position gives exactly the rows behind it.
+
+#[allow(dead_code, reason = "each test file uses its part")]
+mod source_support;
+
+use source_support::*;
+use tempfile::tempdir;
+use tidegate_pipeline::source::files::{CsvOptions, FilesOptions, FilesSource, Format};
+use tidegate_pipeline::source::{Source, SourceError};
+use tidegate_protocol::plugin::Encoding;
+
+const JSON: &str = "{\"a\":1}\r\n\n  \n{\"b\":\"é☃\"}\nnot json\n{\"c\":[1,2]}\n12345678901234567890\n{\"last\":true}";
+const CSV: &str = "a,b\r\n1,\"x\ny\"\r\n\r\n2,ragged,3\n3,\"q\"\"q\"\n4,\"multi\r\nline\r\n\"\n5,é";
+const RAW: &[u8] = b"one\n\n\xff\xfe\0\r\nfour\n    \nsix";
+
+fn formats() -> Vec<(Format, Encoding, Vec<u8>)> {
+    let csv = Format::Csv(CsvOptions::default());
+    vec![
+        (Format::Raw, Encoding::Raw, RAW.to_vec()),
+        (Format::JsonLines, Encoding::JsonLines, JSON.as_bytes().to_vec()),
+        (csv.clone(), Encoding::JsonLines, CSV.as_bytes().to_vec()),
+        (csv, Encoding::Csv, CSV.as_bytes().to_vec()),
+    ]
+}
+
+/// The content as one file each of: plain with a byte-order mark, gzip of two members, zstd of two frames, plain.
+fn lay_out(dir: &std::path::Path, content: &[u8]) {
+    let (first, second) = content.split_at(content.len() / 2);
+    write(dir, "in/a-bom", [b"\xef\xbb\xbf", content].concat());
+    write(dir, "in/b.gz", [gzip(first), gzip(second)].concat());
+    write(dir, "in/c.zst", [zstd(first), zstd(second)].concat());
+    write(dir, "in/d", content);
+    write(dir, "in/e-empty", "");
+}
+
+#[test]
+fn restoring_at_every_row_gives_exactly_the_rows_behind_it() {
+    for (format, encoding, content) in formats() {
+        let dir = tempdir().unwrap();
+        lay_out(dir.path(), &content);
+        let source = files(dir.path(), "in/*", format.clone());
+        let whole = read_from(&source, encoding, None, 1, 1 << 20).unwrap();
+        let by_row = read_from(&source, encoding, None, 2, 1).unwrap();
+        assert_eq!(by_row.bytes, whole.bytes, "{format:?}");
+        assert_eq!(by_row.positions, whole.positions, "{format:?}");
+        assert_eq!((by_row.rows, &by_row.bad), (whole.rows, &whole.bad), "{format:?}");
+        assert!(by_row.cuts.len() as u64 >= whole.rows && whole.rows > 12, "{}", by_row.cuts.len());
+        for (cut, before, bad_before) in &by_row.cuts {
+            for max_bytes in [1, 20, 1 << 20] {
+                let rest = read_from(&source, encoding, Some(cut), 2, max_bytes).unwrap();
+                for (partition, all) in &whole.bytes {
+                    let mut joined = before.get(partition).cloned().unwrap_or_default();
+                    joined.extend(rest.bytes.get(partition).cloned().unwrap_or_default());
+                    assert_eq!(&joined, all, "{partition} from {cut:?}");
+                }
+                assert_eq!(bad_before + rest.bad.len(), whole.bad.len());
+                // Numbers of lines go on counting.
+                assert!(rest.bad.iter().all(|bad| whole.bad.contains(bad)), "{:?}", rest.bad);
+                assert_eq!(rest.positions, whole.positions);
+            }
+        }
+    }
+}
+
+#[test]
+fn all_compressions_give_the_same_rows() {
+    for (format, encoding, content) in formats() {
+        let dir = tempdir().unwrap();
+        lay_out(dir.path(), &content);
+        let all = read_from(&files(dir.path(), "in/*", format), encoding, None, 3, 1 << 20).unwrap();
+        assert_eq!(all.bytes["in/a-bom"], all.bytes["in/d"]);
+        assert_eq!(all.bytes["in/b.gz"], all.bytes["in/d"]);
+        assert_eq!(all.bytes["in/c.zst"], all.bytes["in/d"]);
+        assert!(all.positions["in/e-empty"].contains("\"done\":true"), "{:?}", all.positions);
+    }
+}
+
+#[test]
+fn restoring_in_a_file_of_many_blocks_works_for_every_compression() {
+    let dir = tempdir().unwrap();
+    let content: String = (0..60_000).map(|n| format!("{{\"n\":{n},\"text\":\"{}\"}}\n", "x".repeat(n % 97))).collect();
+    write(dir.path(), "plain", &content);
+    write(dir.path(), "gz", gzip(content.as_bytes()));
+    write(dir.path(), "zst", zstd(content.as_bytes()));
+    for file in ["plain", "gz", "zst"] {
+        let source = files(dir.path(), file, Format::JsonLines);
+        let whole = read_from(&source, Encoding::JsonLines, None, 1, 300_000).unwrap();
+        assert_eq!(whole.text(file), content);
+        assert_eq!(whole.rows, 60_000);
+        for (cut, before, _) in whole.cuts.iter().step_by(3) {
+            let rest = read_from(&source, Encoding::JsonLines, Some(cut), 1, 1 << 20).unwrap();
+            let joined = [before[file].as_slice(), rest.bytes.get(file).map_or(&[], Vec::as_slice)].concat();
+            assert_eq!(joined.len(), content.len());
+            assert!(joined == content.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn a_finished_source_reads_nothing_again_and_takes_new_files() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n");
+    write(dir.path(), "b.gz", gzip(b"2\n"));
+    let source = files(dir.path(), "*", Format::Raw);
+    let first = read_from(&source, Encoding::Raw, None, 2, 1 << 20).unwrap();
+    let again = read_from(&source, Encoding::Raw, Some(&first.cut()), 2, 1 << 20).unwrap();
+    assert_eq!((again.rows, again.cuts.len()), (0, 0));
+    assert_eq!(again.positions, first.positions);
+    write(dir.path(), "c", "3\n");
+    let third = read_from(&source, Encoding::Raw, Some(&again.cut()), 2, 1 << 20).unwrap();
+    assert_eq!((third.text("c").as_str(), third.rows), ("3\n", 1));
+    assert_eq!(third.positions.len(), 3);
+}
+
+#[test]
+fn a_file_that_grew_after_its_end_gives_its_new_rows() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n");
+    write(dir.path(), "b.gz", gzip(b"1\n"));
+    write(dir.path(), "empty", "");
+    let source = files(dir.path(), "*", Format::Raw);
+    let first = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap();
+    append(dir.path(), "a", "2\n3");
+    append(dir.path(), "b.gz", gzip(b"2\n"));
+    append(dir.path(), "empty", "4\n");
+    let second = read_from(&source, Encoding::Raw, Some(&first.cut()), 1, 1 << 20).unwrap();
+    assert_eq!(second.text("a"), "2\n3\n");
+    assert_eq!(second.text("b.gz"), "2\n");
+    assert_eq!(second.text("empty"), "4\n");
+}
+
+#[test]
+fn a_file_that_grew_behind_a_line_without_newline_is_refused() {
+    let dir = tempdir().unwrap();
+    for (name, content, more) in [("a", b"1\n2".to_vec(), b"3\n".to_vec()), ("b.gz", gzip(b"1\n2"), gzip(b"3\n"))] {
+        write(dir.path(), name, content);
+        let source = files(dir.path(), name, Format::Raw);
+        let first = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap();
+        append(dir.path(), name, more);
+        let error = read_from(&source, Encoding::Raw, Some(&first.cut()), 1, 1 << 20).unwrap_err();
+        assert!(error.permanent());
+        let message = error.to_string();
+        assert!(message.starts_with(&format!("{name}: the file grew")) && message.contains("line 2"), "{message}");
+    }
+}
+
+#[test]
+fn a_file_that_shrank_or_was_replaced_is_named_and_refused() {
+    let long = |byte: &str| format!("{}\n", byte.repeat(99)).repeat(200);
+    type Edit = Box<dyn Fn(String) -> String>;
+    let edits: Vec<(&str, Edit)> = vec![
+        ("shrank", Box::new(|content| content[..content.len() - 100].to_owned())),
+        ("first 4096 bytes", Box::new(|content| format!("b{}", &content[1..]))),
+        // Same size, same head: seen at the position.
+        ("bytes before line", Box::new(|content| format!("{}x{}", &content[..9_990], &content[9_991..]))),
+    ];
+    for (what, edit) in edits {
+        for done in [false, true] {
+            if done && what == "bytes before line" {
+                continue; // The position is at the end then.
+            }
+            let dir = tempdir().unwrap();
+            write(dir.path(), "in/a", long("a"));
+            let source = files(dir.path(), "in/*", Format::Raw);
+            let all = read_from(&source, Encoding::Raw, None, 1, 10_000).unwrap();
+            let cut = if done { all.cut() } else { all.cuts[0].0.clone() };
+            write(dir.path(), "in/a", edit(long("a")));
+            let error = read_from(&source, Encoding::Raw, Some(&cut), 1, 10_000).unwrap_err();
+            let message = error.to_string();
+            assert!(matches!(error, SourceError::Changed { .. }) && error.permanent());
+            assert!(message.starts_with("in/a: ") && message.contains(what), "{message}");
+        }
+    }
+}
+
+#[test]
+fn a_compressed_file_that_was_edited_before_the_position_is_refused_before_any_row() {
+    let dir = tempdir().unwrap();
+    // Content that does not compress, so that the first 4 KiB of both files are the same.
+    let noise = |seed: u64| -> Vec<u8> {
+        let mut x = seed;
+        (0..40_000u32)
+            .map(|i| {
+                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                if i % 100 == 99 { b'\n' } else { b'0' + ((x >> 33) % 64) as u8 }
+            })
+            .collect()
+    };
+    let (head, old, new) = (gzip(&noise(1)), gzip(&noise(2)), gzip(&noise(3)));
+    write(dir.path(), "a.gz", [head.clone(), old].concat());
+    let source = files(dir.path(), "a.gz", Format::Raw);
+    let all = read_from(&source, Encoding::Raw, None, 1, 60_000).unwrap();
+    let cut = all.cuts[0].0.clone();
+    write(dir.path(), "a.gz", [head, new, gzip(&noise(4))].concat());
+    let error = read_from(&source, Encoding::Raw, Some(&cut), 1, 60_000).unwrap_err();
+    assert!(error.to_string().starts_with("a.gz: the file was replaced or edited"), "{error}");
+}
+
+#[test]
+fn a_file_may_go_when_it_is_finished_and_not_before() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n2\n");
+    write(dir.path(), "b", "3\n");
+    let source = files(dir.path(), "*", Format::Raw);
+    let all = read_from(&source, Encoding::Raw, None, 1, 1).unwrap();
+    std::fs::remove_file(dir.path().join("a")).unwrap();
+    let error = read_from(&source, Encoding::Raw, Some(&all.cuts[0].0), 1, 1).unwrap_err();
+    assert!(matches!(error, SourceError::Missing { .. }) && error.permanent());
+    assert!(error.to_string().contains("a: was read up to line 1"), "{error}");
+    let again = read_from(&source, Encoding::Raw, Some(&all.cut()), 1, 1).unwrap();
+    assert_eq!(again.positions, all.positions, "its position is kept");
+    write(dir.path(), "a", "1\n2\n");
+    assert_eq!(read_from(&source, Encoding::Raw, Some(&again.cut()), 1, 1).unwrap().rows, 0);
+}
+
+#[test]
+fn positions_of_something_else_are_refused() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n");
+    let source = files(dir.path(), "*", Format::Raw);
+    for text in ["", "{}", "null", "{\"next\":1}", "[1", "{\"offset\":-1}"] {
+        let cut = cut(&[("a".to_owned(), text.to_owned())].into());
+        let error = read_from(&source, Encoding::Raw, Some(&cut), 1, 1).unwrap_err();
+        assert!(matches!(error, SourceError::Position { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_position_past_any_sense_is_refused_without_a_panic() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n2\n");
+    write(dir.path(), "b.gz", gzip(b"1\n2\n"));
+    let source = files(dir.path(), "*", Format::Raw);
+    let all = read_from(&source, Encoding::Raw, None, 1, 1).unwrap();
+    for from in ["\"offset\":2", "\"line\":1", "\"head-len\":4"] {
+        let key = from.split(':').next().unwrap();
+        for (partition, text) in &all.cuts[0].0.partitions {
+            let mut cut = all.cuts[0].0.clone();
+            let at = text.find(key).unwrap() + key.len() + 1;
+            let end = at + text[at..].find(|c: char| !c.is_ascii_digit()).unwrap();
+            cut.partitions.insert(partition.clone(), format!("{}{}{}", &text[..at], u64::MAX, &text[end..]));
+            // Lines are not checked against content; the others are.
+            let result = read_from(&source, Encoding::Raw, Some(&cut), 1, 1);
+            assert!(key == "\"line\"" || result.is_err(), "{key} of {partition}");
+        }
+    }
+}
+
+#[test]
+fn tasks_share_the_files_and_the_number_of_tasks_may_change() {
+    let dir = tempdir().unwrap();
+    for file in 0..7 {
+        write(dir.path(), &format!("f{file}"), format!("{file}\n").repeat(10 * (file + 1)));
+    }
+    let source = files(dir.path(), "f*", Format::Raw);
+    let whole = read_from(&source, Encoding::Raw, None, 1, 30).unwrap();
+    for tasks in [1, 2, 3, 7, 20] {
+        let readers = source.open(Encoding::Raw, None, tasks).unwrap();
+        assert_eq!(readers.len(), tasks as usize);
+        let mut names: Vec<_> = readers.iter().flat_map(|r| r.initial_positions()).map(|(name, _)| name).collect();
+        names.sort();
+        assert_eq!(names, source.partitions().unwrap());
+        let (cut, before, _) = &whole.cuts[whole.cuts.len() / 2];
+        let rest = read_from(&source, Encoding::Raw, Some(cut), tasks, 30).unwrap();
+        let rows_before: usize = before.values().map(|bytes| bytes.len() / 2).sum();
+        assert_eq!(rest.rows as usize + rows_before, 280);
+    }
+}
+
+#[test]
+fn dropping_the_future_loses_no_rows() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n2\n3\n");
+    let source = FilesSource::new(FilesOptions::new(dir.path(), vec!["a".to_owned()], Format::Raw)).unwrap();
+    run(async {
+        let mut readers = source.open(Encoding::Raw, None, 1).unwrap();
+        // The thread that reads cannot have answered before the runtime has had a turn.
+        assert!(futures_util::poll!(readers[0].next(1)).is_pending());
+        let all = drain(&mut readers, 1).await.unwrap();
+        assert_eq!(all.text("a"), "1\n2\n3\n");
+    });
+}

@@ -1,1 +1,73 @@
-//! placeholder
+//! Runs sink plugins: WebAssembly components, sandboxed with wasmtime.
+//!
+//! ```text
+//! file ──Runtime::admit──▶ Admitted ──bind(grants)──▶ dyn Plugin ──writer/committer/janitor──▶ instance
+//!        names, types,       one per file             one per sink                            one Store,
+//!        describe                                                                             one thread
+//! ```
+//!
+//! # What holds now
+//!
+//! **Admission.** A file is refused by its size and its first bytes before wasmtime sees it; by the interface version
+//! in its export names, and by imports that are not on [`WASI_INTERFACES`] or in `tidegate:sink`, before it is compiled;
+//! by the types of all imports and exports before any of its code runs. Then `describe` is called once, without grants.
+//!
+//! **Deny by default.** Everything on the list is linked, nothing of it is granted: there are no arguments, no
+//! environment, no standard input, no directories, no network and no name lookup. A sink grants directories and secrets
+//! by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Clocks can be read. Random
+//! numbers differ per instance. Standard output and error become log lines.
+//!
+//! **Budgets.** See [`Limits`]: memory over all memories and tables, stack, CPU time (counted in ticks of a thread of
+//! its own), wall-clock time around every call, calls into the host, bytes per host call, handles, random bytes, log
+//! lines and bytes, metric series. An overdrawn budget ends the instance; the fault names it. CPU time and host calls
+//! are checked when the clock ticks ([`TICK`]), so that much later at worst. A log budget only silences.
+//!
+//! **Isolation.** An instance has a Store and a thread of its own and shares nothing with another one, of the same
+//! plugin or not. After a trap, an overdrawn budget, a timeout or a call whose future was dropped, the Store is dropped.
+//! Closing runs no code of the plugin.
+//!
+//! **What a plugin says** is bounded and escaped, and the secrets it revealed and the host paths of its directories are
+//! replaced in logs, metrics and messages. A committable or writer state that contains a revealed secret is refused.
+//! That stops carelessness; a plugin that encodes a secret first can get it past.
+//!
+//! **Compiled code** is loaded from the cache only if it carries this host's MAC; nothing supplied from outside is ever
+//! loaded as native code.
+//!
+//! # What does not hold yet
+//!
+//! - WASI's directory rights are read or read-write. A writer can therefore also rename and delete within a directory it
+//!   was granted, a janitor also create. There are no quotas on bytes or files.
+//! - A system call that is already running (a write to a disk that hangs) cannot be stopped. Its instance counts as
+//!   ended after [`Limits::call_time`] and a second; its thread ends after the system call, and until then no fresh
+//!   instance of the same sink starts.
+//! - Compilation happens in this process, without limits on time and memory other than the file's size.
+//! - Metrics and logs are counted per instance, not per tenant, and host calls of WASI not by kind.
+//! - TCP and HTTP cannot be granted; `wasi:http` is not on the list. Denied attempts are not counted.
+//! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
+
+mod admitted;
+mod bindings;
+pub mod builtin;
+mod cache;
+mod convert;
+mod engine;
+mod error;
+mod fault;
+mod grants;
+mod host;
+mod instance;
+mod limits;
+mod meter;
+mod runtime;
+mod screen;
+mod text;
+
+pub use admitted::Admitted;
+pub use error::{AdmitError, WasmError};
+pub use grants::BindOptions;
+pub use host::log::{LogLevel, LogLine, LogSink, TracingLog};
+pub use host::metrics::{MetricChange, MetricSample, MetricSink, TracingMetrics};
+pub use host::secrets::SecretRef;
+pub use limits::{Limits, MAX_COMPONENT_BYTES, TICK};
+pub use runtime::{Inspection, Runtime, RuntimeOptions, inspect};
+pub use screen::{INTERFACE_VERSION, WASI_INTERFACES};

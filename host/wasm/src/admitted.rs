@@ -1,0 +1,322 @@
+//! A plugin that passed all checks, and a plugin bound to a sink.
+
+use std::sync::Arc;
+
+use tidegate_protocol::ids::{KeyRange, PartId};
+use tidegate_protocol::plugin::{
+    Batch, BoxFuture, Call, CallContext, CallFault, Committable, Committer, Description, External, FaultKind,
+    IntentLog, Janitor, OrphanPage, Outcome, Plugin, PluginError, Position, Prepared, Reject, Role, Unsealed, Writer,
+    WriterState,
+};
+use wasmtime::component::{Component, Resource};
+
+use crate::bindings::SinkPre;
+use crate::bindings::imported::types as w;
+use crate::convert;
+use crate::error::WasmError;
+use crate::grants::{BindOptions, Grants};
+use crate::host::State;
+use crate::host::rows::HostBatch;
+use crate::instance::{Guest, Instance, Stragglers};
+use crate::runtime::{Runtime, import_names};
+use crate::screen::Outline;
+use crate::text::Redactor;
+
+/// A component that is a sink plugin of this interface version, type-checked, compiled and described.
+#[derive(Clone)]
+pub struct Admitted {
+    runtime: Arc<Runtime>,
+    /// Keeps the compiled code findable for the next admission of the same file.
+    _component: Arc<Component>,
+    pre: SinkPre<State>,
+    description: Arc<Description>,
+    digest: String,
+    imports: Vec<String>,
+}
+
+impl Admitted {
+    pub(crate) fn new(
+        runtime: Arc<Runtime>,
+        component: Arc<Component>,
+        pre: SinkPre<State>,
+        description: Description,
+        digest: String,
+        outline: Outline,
+    ) -> Self {
+        let imports = import_names(&outline);
+        let digest = format!("sha256:{digest}");
+        Self { runtime, _component: component, pre, description: Arc::new(description), digest, imports }
+    }
+
+    /// What the plugin says of itself.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// `sha256:<hex>` of the component.
+    pub fn digest(&self) -> &str {
+        &self.digest
+    }
+
+    /// Names of everything it imports, in order.
+    pub fn imports(&self) -> Vec<String> {
+        self.imports.clone()
+    }
+
+    /// Gives it what one sink grants. Directories are created if missing; nothing of the plugin runs.
+    ///
+    /// # Errors
+    /// A grant the plugin needs is missing, one it does not ask for is given, or a directory cannot be used.
+    pub fn bind(&self, options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
+        let label = format!("{} {}", self.description.name, self.description.version);
+        let grants = Grants::check(options, &self.description, label)?;
+        Ok(Arc::new(Bound { admitted: self.clone(), grants, stragglers: Stragglers::default() }))
+    }
+}
+
+struct Bound {
+    admitted: Admitted,
+    grants: Grants,
+    stragglers: Stragglers,
+}
+
+impl Bound {
+    async fn instance(&self, role: Role, intents: Option<Arc<dyn IntentLog>>) -> Result<Member, CallFault> {
+        let granted = self.grants.for_role(role, intents).map_err(|message| CallFault {
+            plugin: self.grants.plugin().to_owned(),
+            call: Call::Instantiate,
+            kind: FaultKind::Host,
+            message,
+        })?;
+        let redactor = granted.redactor.clone();
+        let limits = self.grants.limits().clone();
+        let max_body = limits.committable_bytes;
+        let blueprint = self.admitted.runtime.blueprint(
+            self.admitted.pre.clone(),
+            limits,
+            self.grants.plugin().to_owned(),
+            self.stragglers.clone(),
+        );
+        let instance = Instance::start(blueprint, granted).await?;
+        Ok(Member { instance, redactor, max_body })
+    }
+}
+
+impl Plugin for Bound {
+    fn description(&self) -> &Description {
+        &self.admitted.description
+    }
+
+    fn digest(&self) -> &str {
+        &self.admitted.digest
+    }
+
+    fn writer(&self, intents: Arc<dyn IntentLog>) -> BoxFuture<'_, Result<Box<dyn Writer>, CallFault>> {
+        Box::pin(async move { Ok(Box::new(self.instance(Role::Writer, Some(intents)).await?) as Box<dyn Writer>) })
+    }
+
+    fn committer(&self) -> BoxFuture<'_, Result<Box<dyn Committer>, CallFault>> {
+        Box::pin(async move { Ok(Box::new(self.instance(Role::Committer, None).await?) as Box<dyn Committer>) })
+    }
+
+    fn janitor(&self) -> BoxFuture<'_, Result<Box<dyn Janitor>, CallFault>> {
+        Box::pin(async move { Ok(Box::new(self.instance(Role::Janitor, None).await?) as Box<dyn Janitor>) })
+    }
+}
+
+/// An instance in one of the three roles.
+struct Member {
+    instance: Instance,
+    redactor: Redactor,
+    max_body: usize,
+}
+
+impl Member {
+    /// Makes a call whose answer is a result of the plugin's own.
+    async fn ask<R, F>(&mut self, call: Call, work: F) -> Result<R, CallFault>
+    where
+        R: Send + 'static,
+        F: AsyncFnOnce(&mut Guest) -> wasmtime::Result<Result<R, w::Error>> + Send + 'static,
+    {
+        self.instance.call(call, work).await?.map_err(|error| {
+            let error: PluginError = convert::error_from_wit(error, &self.redactor);
+            self.instance.fault(call, FaultKind::Error(error), "")
+        })
+    }
+
+    fn checked<T>(&self, call: Call, answer: Result<T, String>) -> Result<T, CallFault> {
+        answer.map_err(|message| self.instance.fault(call, FaultKind::Malformed, &message))
+    }
+
+    fn outcomes(&self, call: Call, outcomes: Vec<w::Outcome>) -> Result<Vec<Outcome>, CallFault> {
+        self.checked(call, convert::outcomes_from_wit(outcomes, &self.redactor))
+    }
+}
+
+impl Writer for Member {
+    fn open<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        range: KeyRange,
+        restored: &'a [WriterState],
+    ) -> BoxFuture<'a, Result<(), CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let range = convert::range_to_wit(range);
+        let restored: Vec<_> = restored.iter().map(convert::state_to_wit).collect();
+        Box::pin(self.ask(Call::Open, async move |guest: &mut Guest| {
+            guest.sink.tidegate_sink_writer().call_open(&mut guest.store, &ctx, range, &restored).await
+        }))
+    }
+
+    fn begin<'a>(&'a mut self, ctx: &'a CallContext, part: &'a PartId) -> BoxFuture<'a, Result<(), CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let begun = part.clone();
+        let part = convert::part_to_wit(part);
+        Box::pin(self.ask(Call::Begin, async move |guest: &mut Guest| {
+            guest.store.data_mut().ledger.part = Some(begun);
+            guest.sink.tidegate_sink_writer().call_begin(&mut guest.store, &ctx, &part).await
+        }))
+    }
+
+    fn write<'a>(&'a mut self, ctx: &'a CallContext, batch: Batch) -> BoxFuture<'a, Result<Vec<Reject>, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        Box::pin(async move {
+            let rejects = self.ask(Call::Write, async move |guest: &mut Guest| {
+                let batch = guest.store.data_mut().table.push(HostBatch(batch))?;
+                let loan = Resource::new_borrow(batch.rep());
+                let answer = guest.sink.tidegate_sink_writer().call_write(&mut guest.store, &ctx, loan).await;
+                guest.store.data_mut().table.delete(batch)?;
+                answer
+            });
+            let rejects = rejects.await?;
+            self.checked(Call::Write, convert::rejects_from_wit(rejects, &self.redactor))
+        })
+    }
+
+    fn prepare<'a>(&'a mut self, ctx: &'a CallContext) -> BoxFuture<'a, Result<Prepared, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        Box::pin(async move {
+            let prepared = self.ask(Call::Prepare, async move |guest: &mut Guest| {
+                guest.sink.tidegate_sink_writer().call_prepare(&mut guest.store, &ctx).await
+            });
+            let prepared = prepared.await?;
+            self.checked(Call::Prepare, convert::prepared_from_wit(prepared, &self.redactor, self.max_body))
+        })
+    }
+}
+
+impl Committer for Member {
+    fn observe<'a>(&'a mut self, ctx: &'a CallContext) -> BoxFuture<'a, Result<Position, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        Box::pin(async move {
+            let position = self.ask(Call::Observe, async move |guest: &mut Guest| {
+                guest.sink.tidegate_sink_committer().call_observe(&mut guest.store, &ctx).await
+            });
+            let position = position.await?;
+            self.checked(Call::Observe, convert::position_from_wit(position))
+        })
+    }
+
+    fn fence<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        expected: &'a Position,
+    ) -> BoxFuture<'a, Result<Position, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let expected = convert::position_to_wit(expected);
+        Box::pin(async move {
+            let position = self.ask(Call::Fence, async move |guest: &mut Guest| {
+                guest.sink.tidegate_sink_committer().call_fence(&mut guest.store, &ctx, &expected).await
+            });
+            let position = position.await?;
+            self.checked(Call::Fence, convert::position_from_wit(position))
+        })
+    }
+
+    fn commit<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        previous: &'a [PartId],
+        committables: &'a [Committable],
+    ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let previous: Vec<_> = previous.iter().map(convert::part_to_wit).collect();
+        let committables: Vec<_> = committables.iter().map(convert::committable_to_wit).collect();
+        Box::pin(async move {
+            let outcomes = self.ask(Call::Commit, async move |guest: &mut Guest| {
+                let committer = guest.sink.tidegate_sink_committer();
+                committer.call_commit(&mut guest.store, &ctx, &previous, &committables).await
+            });
+            let outcomes = outcomes.await?;
+            self.outcomes(Call::Commit, outcomes)
+        })
+    }
+
+    fn reconcile<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        committables: &'a [Committable],
+    ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let committables: Vec<_> = committables.iter().map(convert::committable_to_wit).collect();
+        Box::pin(async move {
+            let outcomes = self.ask(Call::Reconcile, async move |guest: &mut Guest| {
+                guest.sink.tidegate_sink_committer().call_reconcile(&mut guest.store, &ctx, &committables).await
+            });
+            let outcomes = outcomes.await?;
+            self.outcomes(Call::Reconcile, outcomes)
+        })
+    }
+}
+
+impl Janitor for Member {
+    fn abandon<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        parts: &'a [Unsealed],
+    ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let parts: Vec<_> = parts.iter().map(convert::unsealed_to_wit).collect();
+        Box::pin(async move {
+            let outcomes = self.ask(Call::Abandon, async move |guest: &mut Guest| {
+                guest.sink.tidegate_sink_janitor().call_abandon(&mut guest.store, &ctx, &parts).await
+            });
+            let outcomes = outcomes.await?;
+            self.outcomes(Call::Abandon, outcomes)
+        })
+    }
+
+    fn release<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        resources: &'a [External],
+    ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let resources: Vec<_> = resources.iter().map(convert::external_to_wit).collect();
+        Box::pin(async move {
+            let outcomes = self.ask(Call::Release, async move |guest: &mut Guest| {
+                guest.sink.tidegate_sink_janitor().call_release(&mut guest.store, &ctx, &resources).await
+            });
+            let outcomes = outcomes.await?;
+            self.outcomes(Call::Release, outcomes)
+        })
+    }
+
+    fn list_orphans<'a>(
+        &'a mut self,
+        ctx: &'a CallContext,
+        prefix: &'a str,
+        page: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<OrphanPage, CallFault>> {
+        let ctx = convert::ctx_to_wit(ctx);
+        let (prefix, page) = (prefix.to_owned(), page.map(str::to_owned));
+        Box::pin(async move {
+            let page = self.ask(Call::ListOrphans, async move |guest: &mut Guest| {
+                let janitor = guest.sink.tidegate_sink_janitor();
+                janitor.call_list_orphans(&mut guest.store, &ctx, &prefix, page.as_deref()).await
+            });
+            let page = page.await?;
+            self.checked(Call::ListOrphans, convert::orphans_from_wit(page))
+        })
+    }
+}

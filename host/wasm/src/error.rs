@@ -1,0 +1,137 @@
+//! Errors of this crate. A call that fails is a [`CallFault`] instead.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use tidegate_protocol::plugin::CallFault;
+
+/// The host's own part failed.
+#[derive(Debug)]
+pub enum WasmError {
+    /// wasmtime does not run here.
+    Engine {
+        /// Why.
+        detail: String,
+    },
+    /// The compile cache cannot be used.
+    Cache {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What is wrong and how to mend it.
+        detail: String,
+    },
+    /// A grant does not fit.
+    Grant {
+        /// The sink it was meant for.
+        sink: String,
+        /// What is wrong and how to mend it.
+        detail: String,
+    },
+}
+
+impl fmt::Display for WasmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WasmError::Engine { detail } => write!(f, "the WebAssembly engine cannot start: {detail}"),
+            WasmError::Cache { path, detail } => write!(f, "compile cache {}: {detail}", path.display()),
+            WasmError::Grant { sink, detail } => write!(f, "sink `{sink}`: {detail}"),
+        }
+    }
+}
+
+impl std::error::Error for WasmError {}
+
+/// Why a file is not accepted as a plugin. Up to [`AdmitError::Describe`] nothing of it has run.
+#[derive(Debug)]
+pub enum AdmitError {
+    /// Too large to be looked at.
+    TooLarge {
+        /// Its name.
+        plugin: String,
+        /// Its size in bytes.
+        bytes: usize,
+        /// What is allowed.
+        max: usize,
+    },
+    /// Not a WebAssembly component.
+    NotAComponent {
+        /// Its name.
+        plugin: String,
+        /// What it is instead, and how to get a component.
+        detail: String,
+    },
+    /// A component that is not a sink plugin, or one of another interface version.
+    Interface {
+        /// Its name.
+        plugin: String,
+        /// The version it was built for; `None` if it exports no `tidegate:sink` interface.
+        found: Option<String>,
+        /// The version this host speaks.
+        expected: &'static str,
+        /// More, for a person.
+        detail: String,
+    },
+    /// It imports what no host of this version has.
+    Imports {
+        /// Its name.
+        plugin: String,
+        /// The imports that are not on the list.
+        unknown: Vec<String>,
+    },
+    /// An import or export has another type than the interface says.
+    Type {
+        /// Its name.
+        plugin: String,
+        /// Which, and how it differs.
+        detail: String,
+    },
+    /// It is invalid, uses a WebAssembly proposal that is switched off, or is larger than its budgets allow.
+    Compile {
+        /// Its name.
+        plugin: String,
+        /// Why.
+        detail: String,
+    },
+    /// It cannot say what it is.
+    Describe(CallFault),
+    /// What it says of itself makes no sense.
+    Description {
+        /// Its name.
+        plugin: String,
+        /// What is wrong.
+        detail: String,
+    },
+}
+
+impl fmt::Display for AdmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdmitError::TooLarge { plugin, bytes, max } => {
+                write!(f, "{plugin} has {bytes} bytes; a plugin may have at most {max}")
+            }
+            AdmitError::NotAComponent { plugin, detail } => {
+                write!(f, "{plugin} is not a WebAssembly component: {detail}")
+            }
+            AdmitError::Interface { plugin, found: Some(found), expected, detail } => write!(
+                f,
+                "{plugin} was built for tidegate:sink@{found}; this host speaks tidegate:sink@{expected}: {detail}"
+            ),
+            AdmitError::Interface { plugin, found: None, expected, detail } => {
+                write!(f, "{plugin} is not a sink plugin of tidegate:sink@{expected}: {detail}")
+            }
+            AdmitError::Imports { plugin, unknown } => {
+                write!(f, "{plugin} imports what this host does not have: {}", unknown.join(", "))
+            }
+            AdmitError::Type { plugin, detail } => {
+                write!(f, "{plugin} does not fit the interface tidegate:sink: {detail}")
+            }
+            AdmitError::Compile { plugin, detail } => write!(f, "{plugin} cannot be compiled: {detail}"),
+            AdmitError::Describe(fault) => write!(f, "the plugin cannot say what it is: {fault}"),
+            AdmitError::Description { plugin, detail } => {
+                write!(f, "{plugin} describes itself in a way that makes no sense: {detail}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for AdmitError {}

@@ -1,0 +1,86 @@
+//! From wasmtime's errors to why a call has no answer.
+
+use std::time::Duration;
+
+use tidegate_protocol::plugin::FaultKind;
+use wasmtime::component::ResourceTableError;
+use wasmtime::{Trap, WasmBacktrace};
+use wasmtime_wasi::I32Exit;
+
+use crate::host::State;
+use crate::limits::budget;
+use crate::text::MAX_MESSAGE;
+
+/// Frames of a plugin's call stack that are worth showing.
+const MAX_FRAMES: usize = 8;
+
+/// A fault that does not yet know its plugin and call.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FaultKind,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn timeout(limit: Duration) -> Self {
+        Self { kind: FaultKind::Timeout, message: format!("no answer within {limit:?} (`call-time`)") }
+    }
+
+    pub(crate) fn cancelled() -> Self {
+        Self { kind: FaultKind::Host, message: "nobody waits for the answer any more".to_owned() }
+    }
+
+    pub(crate) fn budget(budget: &'static str) -> Self {
+        Self { kind: FaultKind::Budget(budget), message: "the instance was ended".to_owned() }
+    }
+}
+
+/// Which budget was spent, or that the plugin trapped.
+pub(crate) fn classify(error: wasmtime::Error, state: &State) -> Failure {
+    let message = state.redactor.show(&describe(&error), MAX_MESSAGE);
+    let kind = match spent_budget(&error, state) {
+        Some(budget) => FaultKind::Budget(budget),
+        None => FaultKind::Trap,
+    };
+    Failure { kind, message }
+}
+
+fn spent_budget(error: &wasmtime::Error, state: &State) -> Option<&'static str> {
+    if let Some(budget) = state.meter.breach() {
+        return Some(budget);
+    }
+    if let Some(Trap::StackOverflow) = error.downcast_ref::<Trap>() {
+        return Some(budget::STACK);
+    }
+    if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
+        return Some(budget::HANDLES);
+    }
+    // wasmtime has no types for these. A wording that changes turns a budget's fault into a trap, no more; the tests
+    // notice.
+    let text = format!("{error:#}");
+    let named = [
+        ("fuel allocated for hostcalls has been exhausted", budget::TRANSFER),
+        ("exceeds limit", budget::RANDOM),
+        ("handle", budget::HANDLES),
+    ];
+    let is_trap = error.downcast_ref::<Trap>().is_some();
+    if let Some((_, budget)) = named.iter().find(|(words, _)| !is_trap && text.contains(words)) {
+        return Some(budget);
+    }
+    state.memory.denied().then_some(budget::MEMORY)
+}
+
+/// What happened and where, without addresses.
+fn describe(error: &wasmtime::Error) -> String {
+    if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
+        return format!("it called exit({code}); a plugin answers, it does not exit");
+    }
+    let cause = error.root_cause().to_string();
+    match error.downcast_ref::<WasmBacktrace>() {
+        Some(trace) => {
+            let frames: Vec<_> = trace.frames().iter().filter_map(|f| f.func_name()).take(MAX_FRAMES).collect();
+            if frames.is_empty() { cause } else { format!("{cause} (in {})", frames.join(" < ")) }
+        }
+        None => cause,
+    }
+}

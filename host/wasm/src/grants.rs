@@ -1,0 +1,161 @@
+//! What an operator gives a plugin, and which part of it each role gets.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tidegate_protocol::plugin::{Description, GrantRequest, IntentLog, Role};
+
+use crate::error::WasmError;
+use crate::host::ledger::Ledger;
+use crate::host::log::{LogSink, PluginLog, Speaker, TracingLog};
+use crate::host::metrics::{MetricSink, PluginMetrics, TracingMetrics};
+use crate::host::secrets::{GrantedSecrets, SecretRef};
+use crate::host::{Granted, wasi};
+use crate::limits::Limits;
+use crate::text::Redactor;
+
+/// What a sink's plugin is bound to.
+#[derive(Clone)]
+pub struct BindOptions {
+    /// The sink's name, for logs, metrics and messages.
+    pub sink: String,
+    /// The plugin's name for a directory → the directory, created if missing.
+    pub dirs: BTreeMap<String, PathBuf>,
+    /// The plugin's name for a secret → where its value is found.
+    pub secrets: BTreeMap<String, SecretRef>,
+    /// What each instance may spend.
+    pub limits: Limits,
+    /// Where its log lines go.
+    pub log: Arc<dyn LogSink>,
+    /// Where its metrics go.
+    pub metrics: Arc<dyn MetricSink>,
+}
+
+impl BindOptions {
+    /// No grants, default limits, log and metrics to `tracing`.
+    pub fn new(sink: impl Into<String>) -> Self {
+        Self {
+            sink: sink.into(),
+            dirs: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            limits: Limits::default(),
+            log: Arc::new(TracingLog),
+            metrics: Arc::new(TracingMetrics),
+        }
+    }
+}
+
+const DIR: &str = "dir";
+const SECRET: &str = "secret";
+
+/// Grants of one sink, checked against what the plugin asks for.
+pub(crate) struct Grants {
+    options: BindOptions,
+    /// Name and version of the plugin.
+    plugin: String,
+    requests: Vec<GrantRequest>,
+}
+
+impl Grants {
+    pub(crate) fn none(plugin: &str) -> Self {
+        Self { options: BindOptions::new("-"), plugin: plugin.to_owned(), requests: Vec::new() }
+    }
+
+    /// Checks that operator and plugin mean the same names, and creates the directories.
+    pub(crate) fn check(options: BindOptions, description: &Description, plugin: String) -> Result<Self, WasmError> {
+        let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
+        for request in &description.grants {
+            let given = match request.kind.as_str() {
+                DIR => options.dirs.contains_key(&request.name),
+                SECRET => options.secrets.contains_key(&request.name),
+                // Asked for in vain; the plugin finds it denied when it tries.
+                _ => true,
+            };
+            if !given {
+                let GrantRequest { kind, name, reason, .. } = request;
+                return refuse(format!("the plugin {plugin} needs {kind} `{name}` ({reason}); add it under `{kind}s`"));
+            }
+        }
+        let asked = |kind: &str| -> Vec<&str> {
+            description.grants.iter().filter(|g| g.kind == kind).map(|g| g.name.as_str()).collect()
+        };
+        for (kind, mut names) in [
+            (DIR, options.dirs.keys().collect::<Vec<_>>().into_iter()),
+            (SECRET, options.secrets.keys().collect::<Vec<_>>().into_iter()),
+        ] {
+            let asked = asked(kind);
+            if let Some(name) = names.find(|name| !asked.contains(&name.as_str())) {
+                let known = if asked.is_empty() { "none".to_owned() } else { asked.join(", ") };
+                return refuse(format!("the plugin {plugin} does not ask for {kind} `{name}`; it asks for: {known}"));
+            }
+        }
+        for (name, dir) in &options.dirs {
+            if let Err(e) = std::fs::create_dir_all(dir) {
+                return refuse(format!("the directory `{name}` ({}) cannot be created: {e}", dir.display()));
+            }
+            if let Err(e) = std::fs::read_dir(dir) {
+                return refuse(format!("the directory `{name}` ({}) cannot be opened: {e}", dir.display()));
+            }
+        }
+        Ok(Self { options, plugin, requests: description.grants.clone() })
+    }
+
+    pub(crate) fn plugin(&self) -> &str {
+        &self.plugin
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.options.limits
+    }
+
+    /// For an instance in `role`: only what the plugin asks for in that role. The error names the grant.
+    pub(crate) fn for_role(&self, role: Role, intents: Option<Arc<dyn IntentLog>>) -> Result<Granted, String> {
+        let asks = |kind: &str, name: &str| {
+            self.requests.iter().any(|request| request.role == role && request.kind == kind && request.name == name)
+        };
+        let dirs = self.options.dirs.iter().filter(|(name, _)| asks(DIR, name));
+        let secrets = self.options.secrets.iter().filter(|(name, _)| asks(SECRET, name));
+        let name = match role {
+            Role::Writer => "writer",
+            Role::Committer => "committer",
+            Role::Janitor => "janitor",
+        };
+        self.granted(
+            name,
+            dirs.map(|(name, dir)| (name.clone(), dir.clone())).collect(),
+            GrantedSecrets(secrets.map(|(name, place)| (name.clone(), place.clone())).collect()),
+            Ledger { intents, part: None },
+            &self.options.limits,
+        )
+    }
+
+    /// For `describe`: nothing.
+    pub(crate) fn for_describe(&self, limits: &Limits) -> Result<Granted, String> {
+        self.granted("describe", BTreeMap::new(), GrantedSecrets::default(), Ledger::default(), limits)
+    }
+
+    fn granted(
+        &self,
+        role: &'static str,
+        dirs: BTreeMap<String, PathBuf>,
+        secrets: GrantedSecrets,
+        ledger: Ledger,
+        limits: &Limits,
+    ) -> Result<Granted, String> {
+        let redactor = Redactor::default();
+        for (name, dir) in &dirs {
+            redactor.hide_path(&dir.to_string_lossy(), name);
+        }
+        let speaker = Speaker { sink: self.options.sink.clone(), plugin: self.plugin.clone(), role };
+        let log = Arc::new(PluginLog::new(speaker, self.options.log.clone(), redactor.clone(), limits));
+        let metrics = PluginMetrics::new(
+            self.options.sink.clone(),
+            self.options.metrics.clone(),
+            redactor.clone(),
+            limits.metric_series,
+        );
+        let wasi = wasi::context(&dirs, &log, limits)?;
+        Ok(Granted { wasi, log, metrics, secrets, ledger, redactor })
+    }
+}

@@ -1,0 +1,91 @@
+//! What a plugin can call: one small module per service. Adding a service means a module here, a field in
+//! [`State`], and a line in [`link`].
+
+pub(crate) mod ledger;
+pub(crate) mod log;
+pub(crate) mod metrics;
+pub(crate) mod rows;
+pub(crate) mod secrets;
+pub(crate) mod stdio;
+pub(crate) mod wasi;
+
+use std::sync::Arc;
+
+use wasmtime::component::{HasSelf, Linker, ResourceTable};
+use wasmtime_wasi::WasiCtx;
+
+use crate::bindings::{self, imported};
+use crate::limits::Limits;
+use crate::meter::{KillSwitch, MemoryMeter, Meter};
+use crate::text::Redactor;
+
+/// Everything the host keeps for one instance. Nothing in it is shared with another instance, except for the places
+/// where the operator reads logs and metrics.
+pub(crate) struct State {
+    pub(crate) table: ResourceTable,
+    pub(crate) wasi: WasiCtx,
+    pub(crate) meter: Meter,
+    pub(crate) memory: MemoryMeter,
+    pub(crate) log: Arc<log::PluginLog>,
+    pub(crate) metrics: metrics::PluginMetrics,
+    pub(crate) secrets: secrets::GrantedSecrets,
+    pub(crate) ledger: ledger::Ledger,
+    pub(crate) redactor: Redactor,
+}
+
+impl State {
+    pub(crate) fn new(grants: Granted, limits: &Limits, kill: KillSwitch) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(limits.handles);
+        Self {
+            table,
+            wasi: grants.wasi,
+            meter: Meter::new(kill),
+            memory: MemoryMeter::new(limits),
+            log: grants.log,
+            metrics: grants.metrics,
+            secrets: grants.secrets,
+            ledger: grants.ledger,
+            redactor: grants.redactor,
+        }
+    }
+
+    /// Every function of the host's own interfaces passes through here.
+    fn counted(&mut self) -> &mut Self {
+        self.meter.count_host_call();
+        self
+    }
+}
+
+/// What one instance was given.
+pub(crate) struct Granted {
+    pub(crate) wasi: WasiCtx,
+    pub(crate) log: Arc<log::PluginLog>,
+    pub(crate) metrics: metrics::PluginMetrics,
+    pub(crate) secrets: secrets::GrantedSecrets,
+    pub(crate) ledger: ledger::Ledger,
+    pub(crate) redactor: Redactor,
+}
+
+/// Links all services. What an instance was not granted is linked too, and denies.
+pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    imported::types::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    imported::rows::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    imported::ledger::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    imported::log::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    imported::metrics::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    imported::secrets::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    Ok(())
+}
+
+impl bindings::imported::types::Host for State {}
+
+/// An error of the host, in the interface's words.
+pub(crate) fn error(
+    kind: imported::types::ErrorKind,
+    code: &str,
+    message: impl Into<String>,
+) -> imported::types::Error {
+    imported::types::Error { kind, code: code.to_owned(), message: message.into() }
+}

@@ -1,0 +1,123 @@
+//! Secrets by name. A value is read when the plugin asks for it, so that a rotated secret counts from the next call
+//! on; it is never kept in configuration, log or checkpoint.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::PathBuf;
+
+use wasmtime::component::Resource;
+
+use super::State;
+use crate::bindings::imported::secrets;
+use crate::bindings::imported::types::{Error, ErrorKind};
+use crate::text::{MAX_NAME, clean};
+
+/// Longest secret, in bytes.
+const MAX_SECRET: u64 = 64 << 10;
+
+/// Where a secret's value is found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretRef {
+    /// In this environment variable.
+    Env(String),
+    /// In this file; one newline at its end does not belong to the value.
+    File(PathBuf),
+}
+
+impl fmt::Display for SecretRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecretRef::Env(name) => write!(f, "environment variable {name}"),
+            SecretRef::File(path) => write!(f, "file {}", path.display()),
+        }
+    }
+}
+
+impl SecretRef {
+    /// Reads the value. The error says where it was looked for, never what was found.
+    pub(crate) fn read(&self) -> Result<String, String> {
+        match self {
+            SecretRef::Env(name) => match std::env::var(name) {
+                Ok(value) => Ok(value),
+                Err(std::env::VarError::NotPresent) => Err(format!("environment variable {name} is not set")),
+                Err(std::env::VarError::NotUnicode(_)) => Err(format!("environment variable {name} is not UTF-8")),
+            },
+            SecretRef::File(path) => {
+                let file = std::fs::File::open(path).map_err(|e| format!("{self} cannot be read: {e}"))?;
+                let mut value = String::new();
+                file.take(MAX_SECRET + 1)
+                    .read_to_string(&mut value)
+                    .map_err(|e| format!("{self} cannot be read as UTF-8 text: {e}"))?;
+                if value.len() as u64 > MAX_SECRET {
+                    return Err(format!("{self} has more than {MAX_SECRET} bytes"));
+                }
+                let end = value.strip_suffix("\r\n").or_else(|| value.strip_suffix('\n')).map_or(value.len(), str::len);
+                value.truncate(end);
+                Ok(value)
+            }
+        }
+    }
+}
+
+/// A value behind a handle.
+#[allow(unreachable_pub, reason = "the generated bindings re-export it within this crate")]
+pub struct HostSecret(String);
+
+/// The secrets that one instance may ask for.
+#[derive(Clone, Default)]
+pub(crate) struct GrantedSecrets(pub(crate) BTreeMap<String, SecretRef>);
+
+impl secrets::Host for State {
+    async fn get(&mut self, name: String) -> wasmtime::Result<Result<Resource<HostSecret>, Error>> {
+        self.meter.check()?;
+        let Some(place) = self.secrets.0.get(&name) else {
+            let name = clean(&name, MAX_NAME);
+            let message = format!("no secret named `{name}` is granted in this role");
+            return Ok(Err(super::error(ErrorKind::Denied, "not-granted", message)));
+        };
+        match place.read() {
+            Ok(value) => {
+                self.redactor.hide_secret(&value, &name);
+                Ok(Ok(self.table.push(HostSecret(value))?))
+            }
+            Err(message) => {
+                // Where the operator keeps it is not the plugin's business.
+                self.log.write(super::log::LogLevel::Error, &format!("secret `{name}`: {message}"), &[]);
+                let message = format!("the secret `{name}` is granted and cannot be read; the host's log says why");
+                Ok(Err(super::error(ErrorKind::BadConfig, "secret-unreadable", message)))
+            }
+        }
+    }
+}
+
+impl secrets::HostSecret for State {
+    async fn reveal(&mut self, secret: Resource<HostSecret>) -> wasmtime::Result<String> {
+        self.meter.check()?;
+        Ok(self.table.get(&secret)?.0.clone())
+    }
+
+    async fn drop(&mut self, secret: Resource<HostSecret>) -> wasmtime::Result<()> {
+        self.table.delete(secret)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_files_last_newline_is_not_part_of_the_value() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        std::fs::write(&path, "s3cret\n").unwrap();
+        assert_eq!(SecretRef::File(path).read().unwrap(), "s3cret");
+    }
+
+    #[test]
+    fn a_missing_variable_is_named() {
+        let error = SecretRef::Env("TIDEGATE_NO_SUCH_VARIABLE".to_owned()).read().unwrap_err();
+        assert!(error.contains("TIDEGATE_NO_SUCH_VARIABLE"), "{error}");
+    }
+}

@@ -1,0 +1,209 @@
+//! What an instance has spent, and the moment it is too much.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use wasmtime::{ResourceLimiter, UpdateDeadline};
+
+use crate::limits::{Limits, budget};
+
+/// Stops an instance from outside: its code ends at the next tick.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KillSwitch(Arc<AtomicBool>);
+
+impl KillSwitch {
+    pub(crate) fn kill(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn is_killed(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// Time and host calls of the running call.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    kill: KillSwitch,
+    ticks_left: u64,
+    host_calls_left: u64,
+    breach: Option<&'static str>,
+}
+
+impl Meter {
+    pub(crate) fn new(kill: KillSwitch) -> Self {
+        Self { kill, ticks_left: 0, host_calls_left: 0, breach: None }
+    }
+
+    /// Fills the budgets for one call.
+    pub(crate) fn begin_call(&mut self, limits: &Limits) {
+        self.ticks_left = limits.cpu_ticks();
+        self.host_calls_left = limits.host_calls;
+        self.breach = None;
+    }
+
+    /// The budget that was overdrawn in this call.
+    pub(crate) fn breach(&self) -> Option<&'static str> {
+        self.breach
+    }
+
+    /// One call into the host. WASI's functions cannot be stopped from here; the next tick ends the instance.
+    pub(crate) fn count_host_call(&mut self) {
+        match self.host_calls_left.checked_sub(1) {
+            Some(left) => self.host_calls_left = left,
+            None => self.breach = self.breach.or(Some(budget::HOST_CALLS)),
+        }
+    }
+
+    /// Like [`Meter::count_host_call`], for the host's own functions, which can refuse at once.
+    pub(crate) fn check(&self) -> wasmtime::Result<()> {
+        match self.breach {
+            Some(budget) => Err(wasmtime::format_err!("the budget of {budget} is spent")),
+            None => Ok(()),
+        }
+    }
+
+    /// One tick passed while the plugin's code ran.
+    pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
+        if self.kill.is_killed() {
+            return Err(wasmtime::format_err!("the instance was closed"));
+        }
+        match self.ticks_left.checked_sub(1) {
+            Some(left) => self.ticks_left = left,
+            None => self.breach = self.breach.or(Some(budget::CPU)),
+        }
+        self.check()?;
+        // Yielding lets the instance's thread see a timeout or a cancelled call.
+        Ok(UpdateDeadline::Yield(1))
+    }
+}
+
+/// Memory of an instance: all linear memories and tables together.
+#[derive(Debug)]
+pub(crate) struct MemoryMeter {
+    limit_bytes: usize,
+    limit_entries: usize,
+    instances: usize,
+    memories: usize,
+    tables: usize,
+    bytes: usize,
+    entries: usize,
+    last_growth: usize,
+    denied: bool,
+}
+
+/// A table entry is a pointer, plus what wasmtime keeps for lazy initialisation.
+const BYTES_PER_ENTRY: usize = 16;
+
+impl MemoryMeter {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            limit_bytes: limits.memory_bytes,
+            limit_entries: limits.table_entries,
+            instances: limits.core_instances,
+            memories: limits.memories,
+            tables: limits.tables,
+            bytes: 0,
+            entries: 0,
+            last_growth: 0,
+            denied: false,
+        }
+    }
+
+    pub(crate) fn begin_call(&mut self) {
+        self.denied = false;
+    }
+
+    /// Whether growth was refused in this call. Most languages answer that with a trap.
+    pub(crate) fn denied(&self) -> bool {
+        self.denied
+    }
+
+    fn take(&mut self, bytes: usize) -> bool {
+        match self.bytes.checked_add(bytes) {
+            Some(sum) if sum <= self.limit_bytes => {
+                self.bytes = sum;
+                self.last_growth = bytes;
+                true
+            }
+            _ => {
+                self.denied = true;
+                self.last_growth = 0;
+                false
+            }
+        }
+    }
+
+    fn give_back(&mut self) {
+        self.bytes -= self.last_growth;
+        self.last_growth = 0;
+    }
+}
+
+impl ResourceLimiter for MemoryMeter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(self.take(desired.saturating_sub(current)))
+    }
+
+    fn memory_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.give_back();
+        Ok(())
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, _maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let growth = desired.saturating_sub(current);
+        let Some(entries) = self.entries.checked_add(growth).filter(|sum| *sum <= self.limit_entries) else {
+            self.denied = true;
+            self.last_growth = 0;
+            return Ok(false);
+        };
+        // Below the limit on entries this product is far from an overflow.
+        let taken = self.take(growth.saturating_mul(BYTES_PER_ENTRY));
+        if taken {
+            self.entries = entries;
+        }
+        Ok(taken)
+    }
+
+    fn table_grow_failed(&mut self, _error: wasmtime::Error) -> wasmtime::Result<()> {
+        self.entries -= self.last_growth / BYTES_PER_ENTRY;
+        self.give_back();
+        Ok(())
+    }
+
+    fn instances(&self) -> usize {
+        self.instances
+    }
+
+    fn tables(&self) -> usize {
+        self.tables
+    }
+
+    fn memories(&self) -> usize {
+        self.memories
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memories_and_tables_share_one_budget() {
+        let mut meter = MemoryMeter::new(&Limits { memory_bytes: 3 << 16, table_entries: 10_000, ..Limits::default() });
+        assert!(meter.memory_growing(0, 1 << 16, None).unwrap());
+        assert!(meter.memory_growing(0, 1 << 16, None).unwrap());
+        assert!(!meter.table_growing(0, 5_000, None).unwrap(), "80 kB do not fit beside two pages");
+        assert!(meter.table_growing(0, 4_000, None).unwrap());
+        assert!(!meter.memory_growing(1 << 16, 2 << 16, None).unwrap());
+        assert!(meter.denied());
+    }
+
+    #[test]
+    fn growth_that_failed_is_given_back() {
+        let mut meter = MemoryMeter::new(&Limits { memory_bytes: 1 << 16, ..Limits::default() });
+        assert!(meter.memory_growing(0, 1 << 16, None).unwrap());
+        meter.memory_grow_failed(wasmtime::format_err!("no memory")).unwrap();
+        assert!(meter.memory_growing(0, 1 << 16, None).unwrap());
+    }
+}

@@ -1,0 +1,205 @@
+//! The engine and everything that all plugins of a process share, and the way a file becomes a plugin.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+use tidegate_protocol::plugin::{Call, CallFault, Description, FaultKind};
+use wasmtime::component::{Component, Linker};
+
+use crate::admitted::Admitted;
+use crate::bindings::SinkPre;
+use crate::cache::CompileCache;
+use crate::convert;
+use crate::engine::TickingEngine;
+use crate::error::{AdmitError, WasmError};
+use crate::grants::Grants;
+use crate::host::{self, State};
+use crate::instance::{Blueprint, Instance, Stragglers, Threads};
+use crate::limits::Limits;
+use crate::screen::{self, Outline};
+use crate::text::clean;
+
+/// How a [`Runtime`] is set up.
+#[derive(Debug, Clone, Default)]
+pub struct RuntimeOptions {
+    /// Where compiled components are kept. `None`: in memory only, so each process compiles anew.
+    pub cache_dir: Option<PathBuf>,
+    /// What a plugin may spend while it describes itself.
+    pub limits: Limits,
+}
+
+/// Admits plugins. One per process is enough; everything made from it keeps it alive.
+pub struct Runtime {
+    engine: TickingEngine,
+    linker: Linker<State>,
+    threads: Arc<Threads>,
+    cache: Option<CompileCache>,
+    limits: Limits,
+    /// Components in use, by digest, so that two sinks with the same plugin share its code (and nothing else).
+    compiled: Mutex<BTreeMap<String, Weak<Component>>>,
+}
+
+impl Runtime {
+    /// Starts the engine and its clock, and opens the compile cache.
+    ///
+    /// # Errors
+    /// wasmtime does not run on this machine, or the cache directory cannot be used.
+    pub fn new(options: RuntimeOptions) -> Result<Arc<Self>, WasmError> {
+        let fail = |detail: String| WasmError::Engine { detail };
+        let engine = TickingEngine::new()?;
+        let mut linker = Linker::new(&engine.engine);
+        host::link(&mut linker).map_err(|e| fail(format!("{e:#}")))?;
+        let threads = Threads::new().map_err(|e| fail(format!("no thread for timers: {e}")))?;
+        let cache = options.cache_dir.map(|dir| CompileCache::open(&dir, &engine.engine)).transpose()?;
+        Ok(Arc::new(Self {
+            engine,
+            linker,
+            threads: Arc::new(threads),
+            cache,
+            limits: options.limits,
+            compiled: Mutex::default(),
+        }))
+    }
+
+    /// Turns a file into a plugin: what it is, its interface version and imports by name, all types, and only then
+    /// its own description, in an instance without grants. `name` is for messages. Blocks while it compiles.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn admit(self: &Arc<Self>, name: &str, bytes: &[u8]) -> Result<Admitted, AdmitError> {
+        let outline = screen::outline(name, bytes)?;
+        screen::check_names(name, &outline)?;
+        let digest = digest(bytes);
+        let component = self.compile(name, &digest, bytes)?;
+        let pre = self.check_types(name, &component)?;
+        let description = self.describe(name, &pre)?;
+        Ok(Admitted::new(self.clone(), component, pre, description, digest, outline))
+    }
+
+    /// Looks at a file without judging it more than needed. See [`Inspection`].
+    pub fn inspect(self: &Arc<Self>, name: &str, bytes: &[u8]) -> Result<Inspection, AdmitError> {
+        let outline = screen::outline(name, bytes)?;
+        let admitted = self.admit(name, bytes);
+        Ok(Inspection {
+            interface: outline.interface_version(),
+            digest: format!("sha256:{}", digest(bytes)),
+            bytes: bytes.len() as u64,
+            imports: outline.imports.into_iter().map(|name| clean(&name, 200)).collect(),
+            exports: outline.exports.into_iter().map(|name| clean(&name, 200)).collect(),
+            description: admitted.map(|admitted| admitted.description().clone()),
+        })
+    }
+
+    fn compile(&self, name: &str, digest: &str, bytes: &[u8]) -> Result<Arc<Component>, AdmitError> {
+        if let Some(component) = self.lock_compiled().get(digest).and_then(Weak::upgrade) {
+            return Ok(component);
+        }
+        let engine = &self.engine.engine;
+        let cached = self.cache.as_ref().and_then(|cache| cache.load(engine, digest));
+        let component = match cached {
+            Some(component) => component,
+            None => {
+                let component = Component::from_binary(engine, bytes).map_err(|e| AdmitError::Compile {
+                    plugin: name.to_owned(),
+                    detail: clean(&format!("{e:#}"), 1000),
+                })?;
+                if let Some(cache) = &self.cache {
+                    cache.store(digest, &component);
+                }
+                component
+            }
+        };
+        let component = Arc::new(component);
+        let mut compiled = self.lock_compiled();
+        compiled.retain(|_, component| component.strong_count() > 0);
+        compiled.insert(digest.to_owned(), Arc::downgrade(&component));
+        Ok(component)
+    }
+
+    fn lock_compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Weak<Component>>> {
+        self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_types(&self, name: &str, component: &Component) -> Result<SinkPre<State>, AdmitError> {
+        let pre = self.linker.instantiate_pre(component).and_then(SinkPre::new);
+        pre.map_err(|e| AdmitError::Type { plugin: name.to_owned(), detail: clean(&format!("{e:#}"), 1000) })
+    }
+
+    fn describe(self: &Arc<Self>, name: &str, pre: &SinkPre<State>) -> Result<Description, AdmitError> {
+        let limits = self.limits.for_describe();
+        let granted = Grants::none(name).for_describe(&limits).map_err(|detail| {
+            let (plugin, call) = (name.to_owned(), Call::Describe);
+            AdmitError::Describe(CallFault { plugin, call, kind: FaultKind::Host, message: detail })
+        })?;
+        let blueprint = self.blueprint(pre.clone(), limits, name.to_owned(), Stragglers::default());
+        let (answer, answered) = std::sync::mpsc::channel();
+        self.threads.handle().spawn(async move {
+            let describe = async {
+                let mut instance = Instance::start(blueprint, granted).await?;
+                let described = instance.call(Call::Describe, async |guest| {
+                    guest.sink.tidegate_sink_plugin().call_describe(&mut guest.store).await
+                });
+                described.await
+            };
+            // Nobody listens only if this process is ending.
+            let _ = answer.send(describe.await);
+        });
+        let described = answered.recv().unwrap_or_else(|_| {
+            let message = "the host is shutting down".to_owned();
+            Err(CallFault { plugin: name.to_owned(), call: Call::Describe, kind: FaultKind::Host, message })
+        });
+        let described = described.map_err(AdmitError::Describe)?;
+        convert::description_from_wit(described)
+            .map_err(|detail| AdmitError::Description { plugin: name.to_owned(), detail })
+    }
+
+    pub(crate) fn blueprint(
+        &self,
+        pre: SinkPre<State>,
+        limits: Limits,
+        plugin: String,
+        stragglers: Stragglers,
+    ) -> Blueprint {
+        Blueprint { threads: self.threads.clone(), engine: self.engine.engine.clone(), pre, limits, plugin, stragglers }
+    }
+}
+
+fn digest(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+/// What `plugin inspect` shows.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The version of `tidegate:sink` it was built for, read from its export names; `None` if it is no sink plugin.
+    pub interface: Option<String>,
+    /// `sha256:<hex>` of the file.
+    pub digest: String,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Names of its imports, in order.
+    pub imports: Vec<String>,
+    /// Names of its exports, in order.
+    pub exports: Vec<String>,
+    /// What it says of itself, or why it would not be admitted.
+    pub description: Result<Description, AdmitError>,
+}
+
+/// [`Runtime::inspect`] without a cache, for a single look.
+///
+/// # Errors
+/// The file is not a component, or the engine cannot start (then as [`AdmitError::Compile`]).
+pub fn inspect(name: &str, bytes: &[u8]) -> Result<Inspection, AdmitError> {
+    screen::outline(name, bytes)?;
+    let runtime = Runtime::new(RuntimeOptions::default())
+        .map_err(|e| AdmitError::Compile { plugin: name.to_owned(), detail: e.to_string() })?;
+    runtime.inspect(name, bytes)
+}
+
+/// Everything a fresh look at a component's names tells; kept with the admitted plugin.
+pub(crate) fn import_names(outline: &Outline) -> Vec<String> {
+    outline.imports.iter().cloned().collect()
+}

@@ -1,0 +1,181 @@
+//! A sink plugin that misbehaves. Its configuration is one word, and `observe` does what the word says; the other
+//! calls are harmless.
+
+use std::io::Write as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate_sdk::{
+    Abilities, AtomicScope, Batch, Committable, Ctx, Description, Encoding, Error, External, GrantRequest, KeyRange,
+    Level, Orphans, Outcome, Part, Position, Prepared, Reject, Role, Sink, Visibility, Writer, WriterState,
+};
+
+static CALLS: AtomicU64 = AtomicU64::new(0);
+
+#[derive(Default)]
+struct Hostile;
+
+impl Sink for Hostile {
+    type Writer = HostileWriter;
+
+    fn describe() -> Description {
+        let grant = |role, kind, name| GrantRequest { role, kind, name, reason: "for the test" };
+        Description {
+            name: "hostile".to_owned(),
+            version: "1.0.0".to_owned(),
+            config_schema: r#"{"type":"object"}"#.to_owned(),
+            encodings: vec![Encoding::Raw],
+            abilities: Abilities {
+                staging: true,
+                idempotent_commit: true,
+                marker_retention: None,
+                marker_survives_foreign_writers: true,
+                observe: true,
+                fence: false,
+                reconcile: false,
+                atomic_scope: AtomicScope::Participant,
+                visibility: Visibility::PerParticipant,
+                max_open_epochs: 0,
+                upsert_keys: false,
+                prepared_ttl: None,
+                max_idle: None,
+                orphans: Orphans::DurableIntent,
+            },
+            committable_versions: vec![1],
+            grants: vec![
+                grant(Role::Committer, "dir", "output"),
+                grant(Role::Committer, "secret", "token"),
+                grant(Role::Writer, "secret", "token"),
+            ],
+        }
+    }
+
+    fn open(&mut self, _: &Ctx, _: KeyRange, _: Vec<WriterState>) -> Result<HostileWriter, Error> {
+        Ok(HostileWriter { part: None })
+    }
+
+    fn observe(&mut self, ctx: &Ctx) -> Result<Position, Error> {
+        misbehave(ctx)
+    }
+
+    fn commit(&mut self, _: &Ctx, _: &[Part], _: &[Committable]) -> Result<Vec<Outcome>, Error> {
+        Ok(vec![Outcome::Committed, Outcome::Retry(Some(u64::MAX)), Outcome::Never])
+    }
+}
+
+struct HostileWriter {
+    part: Option<Part>,
+}
+
+impl Writer for HostileWriter {
+    fn begin(&mut self, ctx: &Ctx, part: &Part) -> Result<(), Error> {
+        self.part = Some(part.clone());
+        let number = ctx.resource_intent(&External { kind: "upload".into(), name: "u".into(), expires_at: None })?;
+        ctx.resource_bound(number, "u-1")
+    }
+
+    fn write(&mut self, _: &Ctx, rows: &Batch) -> Result<Vec<Reject>, Error> {
+        let text = String::from_utf8_lossy(&rows.bytes()).into_owned();
+        Ok(vec![Reject { row: rows.info().rows, code: "echo".into(), message: text }])
+    }
+
+    fn prepare(&mut self, ctx: &Ctx) -> Result<Prepared, Error> {
+        let part = self.part.take().ok_or_else(|| Error::permanent("no-part", "begin first"))?;
+        let body = match word(ctx) {
+            "secret-committable" => ctx.secret("token")?.reveal().into_bytes(),
+            "huge-committable" => vec![7; 2 << 20],
+            _ => b"body".to_vec(),
+        };
+        let committable = Committable { part, version: 1, body, rows: 1, expires_at: None };
+        Ok(Prepared { committable, resources: vec![], state: None, rows: 1, rejects: vec![] })
+    }
+}
+
+/// `{"do":"word"}` without a JSON parser.
+fn word(ctx: &Ctx) -> &str {
+    ctx.config_json.split('"').nth(3).unwrap_or_default()
+}
+
+fn position(token: impl Into<Vec<u8>>) -> Result<Position, Error> {
+    Ok(Position { fence: None, last: vec![], token: token.into() })
+}
+
+fn misbehave(ctx: &Ctx) -> Result<Position, Error> {
+    match word(ctx) {
+        "loop" => loop {
+            std::hint::black_box(0);
+        },
+        "hog" => {
+            let mut kept = Vec::new();
+            loop {
+                kept.push(std::hint::black_box(vec![1u8; 1 << 20]));
+            }
+        }
+        "recurse" => position(vec![recurse(1) as u8]),
+        "exit" => std::process::exit(0),
+        "panic" => panic!("nobody expects this"),
+        "nap" => {
+            std::thread::sleep(std::time::Duration::from_secs(3600));
+            position("awake")
+        }
+        "flood" => {
+            for i in 0..100_000 {
+                println!("line {i}");
+            }
+            position("flooded")
+        }
+        "forge" => {
+            println!("one\x1b[2J\u{202e}two\r\nthree");
+            print!("{}", "x".repeat(10_000));
+            std::io::stdout().flush().ok();
+            position("forged")
+        }
+        "calls" => loop {
+            ctx.counter_add("calls", &[], 1);
+        },
+        "clocks" => loop {
+            std::hint::black_box(std::time::Instant::now());
+        },
+        "handles" => loop {
+            std::mem::forget(ctx.dir("output")?.open_dir("."));
+        },
+        "secret" => {
+            let value = ctx.secret("token")?.reveal();
+            ctx.log(Level::Info, &format!("the token is {value}"), &[("token".into(), value.clone())]);
+            println!("printed {value}");
+            ctx.counter_add("tokens", &[("token".into(), value.clone())], 1);
+            Err(Error::permanent(value.clone(), format!("refused {value}")))
+        }
+        "ungranted" => {
+            let secret = ctx.secret("other").err().map(|e| format!("{:?}", e.kind));
+            let dir = ctx.dir("elsewhere").is_err();
+            position(format!("{secret:?} {dir}"))
+        }
+        "ambient" => {
+            let env = std::env::vars().count();
+            let args = std::env::args().count();
+            let mut line = String::new();
+            let stdin = std::io::stdin().read_line(&mut line).unwrap_or(0);
+            let tcp = std::net::TcpStream::connect(("127.0.0.1", 1)).unwrap_err().kind();
+            let dns = std::net::TcpStream::connect("localhost:1").is_err();
+            let file = std::fs::read("/etc/passwd").is_err();
+            let up = std::fs::read("output/../../../../etc/passwd").is_err();
+            position(format!("env={env} args={args} stdin={stdin} tcp={tcp:?} dns={dns} file={file} up={up}"))
+        }
+        "big-answer" => position(vec![0; 100 << 20]),
+        "long-error" => Err(Error::permanent("code\n", format!("line\nbreak {}", "y".repeat(1 << 20)))),
+        "count" => position(format!("{}", CALLS.fetch_add(1, Ordering::Relaxed))),
+        "random" => {
+            // Seeded from WASI's random numbers, per instance.
+            use std::hash::{BuildHasher, Hasher};
+            position(format!("{}", std::collections::hash_map::RandomState::new().build_hasher().finish()))
+        }
+        _ => position("harmless"),
+    }
+}
+
+fn recurse(n: u64) -> u64 {
+    let room = std::hint::black_box([n; 64]);
+    if n == u64::MAX { 0 } else { recurse(n + 1) + room[3] }
+}
+
+tidegate_sdk::export!(Hostile);

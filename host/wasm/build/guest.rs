@@ -11,7 +11,7 @@ use std::process::Command;
 const TARGET: &str = "wasm32-wasip2";
 
 /// `<target>/guests`, shared by all profiles of the outer build. Where the layout is another one: in `OUT_DIR`.
-pub fn target_dir(out: &Path) -> PathBuf {
+pub(crate) fn target_dir(out: &Path) -> PathBuf {
     let is_build_folder = out.ancestors().nth(2).and_then(Path::file_name).is_some_and(|name| name == "build");
     match out.ancestors().nth(4) {
         Some(target) if is_build_folder && !target.as_os_str().is_empty() => target.join("guests"),
@@ -19,7 +19,7 @@ pub fn target_dir(out: &Path) -> PathBuf {
     }
 }
 
-pub fn ensure_target(root: &Path) -> Result<(), String> {
+pub(crate) fn ensure_target(root: &Path) -> Result<(), String> {
     if has_target(root) {
         return Ok(());
     }
@@ -44,7 +44,7 @@ fn has_target(root: &Path) -> bool {
 }
 
 /// Builds one guest and says where its component is.
-pub fn compile(root: &Path, target_dir: &Path, package: &str, artefact: &str) -> Result<PathBuf, String> {
+pub(crate) fn compile(root: &Path, target_dir: &Path, package: &str, artefact: &str) -> Result<PathBuf, String> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(["build", "--release", "--locked", "--target", TARGET, "--manifest-path"]);
     cargo.arg(root.join("Cargo.toml")).arg("--target-dir").arg(target_dir);

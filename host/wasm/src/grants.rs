@@ -155,7 +155,7 @@ impl Grants {
             redactor.clone(),
             limits.metric_series,
         );
-        let wasi = wasi::context(&dirs, &log, limits)?;
-        Ok(Granted { wasi, log, metrics, secrets, ledger, redactor })
+        let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
+        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor })
     }
 }

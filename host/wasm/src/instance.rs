@@ -370,16 +370,16 @@ where
 {
     let store = subject.store();
     store.set_epoch_deadline(1);
-    store.data_mut().meter.begin_call(limits);
-    store.data_mut().memory.begin_call();
+    store.data_mut().begin_call(limits);
     let ended = tokio::select! {
         biased;
-        answer = work(subject) => answer,
-        () = tokio::time::sleep(limits.call_time) => return Err(Failure::timeout(limits.call_time)),
-        () = reply.closed() => return Err(Failure::cancelled()),
+        answer = work(subject) => Ok(answer),
+        () = tokio::time::sleep(limits.call_time) => Err(Failure::timeout(limits.call_time)),
+        () = reply.closed() => Err(Failure::cancelled()),
     };
     let state = subject.store().data();
-    match ended {
+    state.end_call();
+    match ended? {
         // An overdrawn budget counts even if the call came to its end before the next tick.
         Ok(answer) => match state.meter.breach() {
             None => Ok(answer),

@@ -26,6 +26,7 @@ pub(crate) struct State {
     pub(crate) wasi: WasiCtx,
     pub(crate) meter: Meter,
     pub(crate) memory: MemoryMeter,
+    pub(crate) stdio: [stdio::LineStream; 2],
     pub(crate) log: Arc<log::PluginLog>,
     pub(crate) metrics: metrics::PluginMetrics,
     pub(crate) secrets: secrets::GrantedSecrets,
@@ -42,12 +43,24 @@ impl State {
             wasi: grants.wasi,
             meter: Meter::new(kill),
             memory: MemoryMeter::new(limits),
+            stdio: grants.stdio,
             log: grants.log,
             metrics: grants.metrics,
             secrets: grants.secrets,
             ledger: grants.ledger,
             redactor: grants.redactor,
         }
+    }
+
+    /// Fills the budgets for one call.
+    pub(crate) fn begin_call(&mut self, limits: &Limits) {
+        self.meter.begin_call(limits);
+        self.memory.begin_call();
+    }
+
+    /// A call is over, well or not.
+    pub(crate) fn end_call(&self) {
+        self.stdio.iter().for_each(stdio::LineStream::end);
     }
 
     /// Every function of the host's own interfaces passes through here.
@@ -60,6 +73,7 @@ impl State {
 /// What one instance was given.
 pub(crate) struct Granted {
     pub(crate) wasi: WasiCtx,
+    pub(crate) stdio: [stdio::LineStream; 2],
     pub(crate) log: Arc<log::PluginLog>,
     pub(crate) metrics: metrics::PluginMetrics,
     pub(crate) secrets: secrets::GrantedSecrets,

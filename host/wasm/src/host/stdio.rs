@@ -57,18 +57,10 @@ impl LineStream {
         line.clear();
     }
 
-    fn end(&self) {
+    /// Emits what has no newline yet: a line ends with the call, or with the instance.
+    pub(crate) fn end(&self) {
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         self.emit(&mut line);
-    }
-}
-
-impl Drop for LineStream {
-    fn drop(&mut self) {
-        // The last one to go: a panic's message may lack its newline.
-        if Arc::strong_count(&self.line) == 1 {
-            self.end();
-        }
     }
 }
 

@@ -19,12 +19,14 @@ impl WasiView for State {
     }
 }
 
-/// Builds the context of one instance. The error names the grant whose directory cannot be opened.
+/// The context of one instance, and its standard output and error. The error names the grant whose directory cannot be
+/// opened.
 pub(crate) fn context(
     dirs: &BTreeMap<String, PathBuf>,
     log: &Arc<PluginLog>,
     limits: &Limits,
-) -> Result<WasiCtx, String> {
+) -> Result<(WasiCtx, [LineStream; 2]), String> {
+    let stdio = [LineStream::new(log.clone(), LogLevel::Info), LineStream::new(log.clone(), LogLevel::Warn)];
     let mut builder = WasiCtxBuilder::new();
     builder
         // File calls run on the instance's own thread: a hop to another one would cost more than most of them.
@@ -34,12 +36,12 @@ pub(crate) fn context(
         .allow_udp(false)
         .allow_ip_name_lookup(false)
         .max_random_size(limits.random_bytes)
-        .stdout(LineStream::new(log.clone(), LogLevel::Info))
-        .stderr(LineStream::new(log.clone(), LogLevel::Warn));
+        .stdout(stdio[0].clone())
+        .stderr(stdio[1].clone());
     for (name, host) in dirs {
         builder
             .preopened_dir(host, name, FsPerms::ReadWrite)
             .map_err(|e| format!("the directory granted as `{name}` cannot be opened: {e}"))?;
     }
-    Ok(builder.build())
+    Ok((builder.build(), stdio))
 }

@@ -1,0 +1,6 @@
+//! The sandbox from outside: through `Runtime`, `Admitted` and the plugin trait.
+
+mod admission;
+mod files;
+mod hostile;
+mod support;

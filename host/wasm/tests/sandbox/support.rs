@@ -1,0 +1,110 @@
+//! What the tests share.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use tidegate_protocol::ids::{Epoch, Nonce, PartId, PipelineId, RunId, SinkHash, SinkId};
+use tidegate_protocol::plugin::{
+    Batch, BoxFuture, CallContext, Encoding, External, IntentLog, Plugin, PluginError, Position,
+};
+use tidegate_wasm::{Admitted, LogLine, LogSink, MetricSample, MetricSink, Runtime, RuntimeOptions, builtin};
+
+#[path = "../../build/guest.rs"]
+mod guest;
+
+/// One runtime for all tests: compiling is the slow part.
+pub(crate) fn runtime() -> Arc<Runtime> {
+    static RUNTIME: OnceLock<Arc<Runtime>> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new(RuntimeOptions::default()).unwrap()).clone()
+}
+
+pub(crate) fn files() -> Admitted {
+    static FILES: OnceLock<Admitted> = OnceLock::new();
+    FILES.get_or_init(|| runtime().admit("builtin:files", builtin::component("files").unwrap()).unwrap()).clone()
+}
+
+/// Builds the misbehaving guest, beside the reference plugins.
+pub(crate) fn hostile_bytes() -> &'static [u8] {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    BYTES.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+        guest::ensure_target(root).unwrap();
+        let target_dir = guest::target_dir(Path::new(env!("OUT_DIR")));
+        let built = guest::compile(root, &target_dir, "tidegate-test-hostile", "tidegate_test_hostile").unwrap();
+        std::fs::read(built).unwrap()
+    })
+}
+
+pub(crate) fn hostile() -> Admitted {
+    static HOSTILE: OnceLock<Admitted> = OnceLock::new();
+    HOSTILE.get_or_init(|| runtime().admit("hostile.wasm", hostile_bytes()).unwrap()).clone()
+}
+
+pub(crate) fn context(sink: &str, run: u64, config: &str) -> CallContext {
+    let sink = SinkId::new(sink).unwrap();
+    CallContext {
+        sink_hash: SinkHash::of(&pipeline(), &sink),
+        sink,
+        run: run_id(run),
+        config: config.into(),
+        attempt: 1,
+    }
+}
+
+pub(crate) fn pipeline() -> PipelineId {
+    PipelineId::new("test").unwrap()
+}
+
+pub(crate) fn run_id(number: u64) -> RunId {
+    RunId { number, nonce: Nonce([number as u8; 10]) }
+}
+
+pub(crate) fn part(ctx: &CallContext, epoch: u64, ordinal: u32) -> PartId {
+    PartId::mint(&pipeline(), &ctx.sink, ctx.run, Epoch(epoch), ordinal, 1)
+}
+
+pub(crate) fn rows(text: &str) -> Batch {
+    Batch { bytes: text.to_owned().into(), rows: text.lines().count() as u64, encoding: Encoding::JsonLines, schema: 0 }
+}
+
+/// Remembers what was announced.
+#[derive(Default)]
+pub(crate) struct Intents(pub Mutex<Vec<String>>);
+
+impl IntentLog for Intents {
+    fn intent(&self, part: Option<PartId>, resource: External) -> BoxFuture<'_, Result<u64, PluginError>> {
+        let mut seen = self.0.lock().unwrap();
+        seen.push(format!("{} {}", part.map(|p| p.short).unwrap_or_default(), resource.name));
+        let number = seen.len() as u64;
+        Box::pin(async move { Ok(number) })
+    }
+
+    fn bound(&self, intent: u64, name: String) -> BoxFuture<'_, Result<(), PluginError>> {
+        self.0.lock().unwrap().push(format!("{intent} is {name}"));
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Keeps what a plugin logged and measured.
+#[derive(Default)]
+pub(crate) struct Kept {
+    pub lines: Mutex<Vec<LogLine>>,
+    pub samples: Mutex<Vec<MetricSample>>,
+}
+
+impl LogSink for Kept {
+    fn line(&self, line: LogLine) {
+        self.lines.lock().unwrap().push(line);
+    }
+}
+
+impl MetricSink for Kept {
+    fn sample(&self, sample: MetricSample) {
+        self.samples.lock().unwrap().push(sample);
+    }
+}
+
+/// Where a destination stands, asked with a fresh committer.
+pub(crate) async fn observe(plugin: &dyn Plugin, ctx: &CallContext) -> Position {
+    plugin.committer().await.unwrap().observe(ctx).await.unwrap()
+}

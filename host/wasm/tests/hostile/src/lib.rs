@@ -1,6 +1,8 @@
 //! A sink plugin that misbehaves. Its configuration is one word, and `observe` does what the word says; the other
 //! calls are harmless.
 
+#![allow(clippy::print_stdout, clippy::disallowed_methods, reason = "it does what a plugin should not")]
+
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 

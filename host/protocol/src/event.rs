@@ -3,7 +3,7 @@
 //! **The driver's contract:** feed every event in the order it happened, and carry out every effect in the order given,
 //! each exactly once, until [`Effect::End`]; answers may come back in any order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::{Epoch, EpochRef, OperatorId, PartId, RunId, SinkId, Slot, SourceId};
 use crate::permit::CommitPermit;
@@ -217,6 +217,8 @@ pub enum Timer {
     IdleFlush,
     /// Look for orphans again.
     Sweep,
+    /// Before an append that certainly wrote nothing is tried again.
+    AppendRetry,
 }
 
 /// What to do.
@@ -478,6 +480,27 @@ pub struct Graph {
     pub operators: BTreeMap<OperatorId, u32>,
     /// Sinks.
     pub sinks: BTreeMap<SinkId, SinkSpec>,
+    /// Who hands rows to whom, for the row sum (P12). A consumer that is not listed takes the rows of all sources.
+    /// Dead-letter sinks are not listed: what they take is what the others reject.
+    pub wiring: BTreeMap<Consumer, BTreeSet<Producer>>,
+}
+
+/// Takes rows.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Consumer {
+    /// An operator.
+    Operator(OperatorId),
+    /// A sink.
+    Sink(SinkId),
+}
+
+/// Hands rows on.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Producer {
+    /// A source.
+    Source(SourceId),
+    /// An operator.
+    Operator(OperatorId),
 }
 
 /// One source.

@@ -163,10 +163,10 @@ impl Epoch {
     /// Stands for "before the first epoch".
     pub const ZERO: Epoch = Epoch(0);
 
-    /// The epoch after this one.
+    /// The epoch after this one. Stays at the last number there is; the log refuses that one.
     #[must_use]
     pub fn next(self) -> Epoch {
-        Epoch(self.0 + 1)
+        Epoch(self.0.saturating_add(1))
     }
 }
 
@@ -192,15 +192,15 @@ impl fmt::Display for EpochRef {
 }
 
 /// Position of a record in a pipeline's log. Numbered without gaps, starting at 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Slot(pub u64);
 
 impl Slot {
-    /// The slot after this one.
+    /// The slot after this one. Stays at the last number there is; the log refuses that one.
     #[must_use]
     pub fn next(self) -> Slot {
-        Slot(self.0 + 1)
+        Slot(self.0.saturating_add(1))
     }
 }
 
@@ -321,6 +321,17 @@ impl PartId {
         let number = fields.next()?.parse().ok()?;
         let nonce = fields.next()?.parse().ok()?;
         Some(RunId { number, nonce })
+    }
+
+    /// The part that a short name found outside stands for, or `None` when no part of this sink has that name.
+    pub fn from_short(pipeline: &PipelineId, sink: &SinkId, short: &str) -> Option<PartId> {
+        let mut fields = short.strip_prefix(&SinkHash::of(pipeline, sink).prefix())?.split('-');
+        let run = RunId { number: fields.next()?.parse().ok()?, nonce: fields.next()?.parse().ok()? };
+        let epoch = Epoch(fields.next()?.parse().ok()?);
+        let ordinal = fields.next()?.parse().ok()?;
+        let attempt = fields.next()?.parse().ok()?;
+        // Minting again and comparing refuses leading zeros and whatever else reads the same and is not the same.
+        Some(PartId::mint(pipeline, sink, run, epoch, ordinal, attempt)).filter(|part| part.short == short)
     }
 
     /// The epoch this part belongs to, as a reference.

@@ -4,7 +4,11 @@
 //! `wasm32-unknown-unknown` without imports, and CI proves that. The product, the model checker, the simulator and the
 //! replay of a trace all run the same [`coordinator::Coordinator::step`].
 
+pub mod align;
+pub mod coordinator;
 pub mod event;
+pub mod guarantee;
+pub mod history;
 pub mod ids;
 pub mod permit;
 pub mod plugin;

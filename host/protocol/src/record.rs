@@ -57,6 +57,8 @@ pub enum Body {
     Released(Released),
     /// The bounded input ended and everything is committed.
     Finished(Finished),
+    /// These records may be missing from the log from here on. Retired and released before.
+    Deleted(Deleted),
 }
 
 /// A run begins.
@@ -362,4 +364,28 @@ pub struct Released {
 pub struct Finished {
     /// The last epoch.
     pub last: EpochRef,
+}
+
+/// Records that may be missing. Each such record restates the ones before it, so that only the newest counts; a record
+/// in these slots that is still there is waiting to be deleted, and is read as if it were gone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Deleted {
+    /// Slots, ascending and apart from each other. Never of an `open` record or a decision.
+    pub gone: Vec<SlotRange>,
+}
+
+/// An inclusive range of slots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SlotRange {
+    /// The first.
+    pub first: Slot,
+    /// The last.
+    pub last: Slot,
+}
+
+impl SlotRange {
+    /// Whether it holds `slot`.
+    pub fn contains(self, slot: Slot) -> bool {
+        self.first <= slot && slot <= self.last
+    }
 }

@@ -1,0 +1,292 @@
+//! Giving back what older runs staged and never sealed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Coordinator, Phase};
+use crate::event::{Effect, End, Timer};
+use crate::history::{IntentState, ResourceKey};
+use crate::ids::{PartId, SinkHash, SinkId};
+use crate::plugin::{CallFault, ErrorKind, External, Orphan, OrphanPage, Orphans, Outcome, Unsealed};
+use crate::record::{Body, Released};
+
+/// So many parts go into one call.
+const PARTS_PER_CALL: usize = 128;
+/// A listing that does not come to an end is left for the next sweep.
+const PAGES_PER_SWEEP: u32 = 10_000;
+
+/// Clean up at one sink.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Janitor {
+    listing: Listing,
+    pages: u32,
+    todo: VecDeque<Unsealed>,
+    /// Under way.
+    asked: Vec<Unsealed>,
+    waiting: bool,
+    failures: u32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum Listing {
+    #[default]
+    Done,
+    /// A page is wanted.
+    Next(Option<String>),
+    /// A page was asked for.
+    Asked(Option<String>),
+}
+
+impl Janitor {
+    /// Nothing to do and nothing under way.
+    pub(super) fn at_rest(&self) -> bool {
+        self.listing == Listing::Done && self.todo.is_empty() && self.asked.is_empty()
+    }
+}
+
+impl Coordinator {
+    pub(super) fn begin_cleaning(&mut self) {
+        for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
+            let announced = self.announced_and_left(&sink);
+            if let Some(janitor) = self.janitors.get_mut(&sink) {
+                janitor.todo.extend(announced);
+            }
+        }
+        self.begin_listing();
+        self.go_on_cleaning();
+    }
+
+    fn begin_listing(&mut self) {
+        for (sink, spec) in &self.graph.sinks {
+            if let Some(janitor) = self.janitors.get_mut(sink)
+                && spec.abilities.orphans == Orphans::Listable
+                && janitor.at_rest()
+            {
+                janitor.listing = Listing::Next(None);
+                janitor.pages = 0;
+            }
+        }
+    }
+
+    /// A sleeper of an older run may stage after the first look.
+    pub(super) fn on_sweep(&mut self) {
+        if self.phase == Phase::Running && self.alive() {
+            self.begin_listing();
+            self.emit(Effect::Wait { timer: Timer::Sweep, millis: self.settings.sweep_ms });
+        }
+    }
+
+    /// Announcements of older runs that no seal took over, by part.
+    fn announced_and_left(&self, sink: &SinkId) -> Vec<Unsealed> {
+        let mut parts: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
+        for intent in self.history.intents().values() {
+            let left = intent.sink == *sink && intent.state == IntentState::Open && Some(intent.run) != self.run;
+            // What was announced outside any part stands for the participant's first try of that epoch.
+            let part = match &intent.part {
+                Some(short) => PartId::from_short(&self.pipeline, sink, short),
+                None => Some(PartId::mint(&self.pipeline, sink, intent.run, intent.epoch, 0, 0)),
+            };
+            let named = self.history.ledger().get(&ResourceKey::of(sink, &intent.resource));
+            let named = named.is_some_and(|entry| entry.holders.len() > 1);
+            if let (true, false, Some(part)) = (left, named, part) {
+                parts.entry(part).or_default().push(intent.resource.clone());
+            }
+        }
+        parts.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources }).collect()
+    }
+
+    pub(super) fn go_on_cleaning(&mut self) {
+        if !self.alive() || !matches!(self.phase, Phase::Cleaning | Phase::Running) {
+            return;
+        }
+        for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
+            let Some(janitor) = self.janitors.get_mut(&sink) else { continue };
+            if janitor.waiting || !janitor.asked.is_empty() || matches!(janitor.listing, Listing::Asked(_)) {
+                continue;
+            }
+            if !janitor.todo.is_empty() {
+                let count = janitor.todo.len().min(PARTS_PER_CALL);
+                janitor.asked = janitor.todo.drain(..count).collect();
+                self.abandon(&sink);
+            } else if let Listing::Next(page) = janitor.listing.clone() {
+                janitor.listing = Listing::Asked(page.clone());
+                let prefix = SinkHash::of(&self.pipeline, &sink).prefix();
+                self.emit(Effect::ListOrphans { sink, prefix, page });
+            }
+        }
+        self.go_on_starting();
+    }
+
+    fn abandon(&mut self, sink: &SinkId) {
+        let Some(janitor) = self.janitors.get(sink) else { return };
+        let (parts, attempt) = (janitor.asked.clone(), janitor.failures.saturating_add(1));
+        self.emit(Effect::Abandon { sink: sink.clone(), parts, attempt });
+    }
+
+    pub(super) fn on_orphans_listed(&mut self, sink: &SinkId, result: Result<OrphanPage, CallFault>) {
+        let Some(janitor) = self.janitors.get_mut(sink) else { return };
+        let Listing::Asked(asked) = janitor.listing.clone() else { return };
+        match result {
+            Ok(page) => {
+                janitor.failures = 0;
+                janitor.pages = janitor.pages.saturating_add(1);
+                let endless = janitor.pages >= PAGES_PER_SWEEP || (page.next.is_some() && page.next == asked);
+                janitor.listing = match page.next {
+                    Some(next) if !endless => Listing::Next(Some(next)),
+                    _ => Listing::Done,
+                };
+                if endless {
+                    self.warn(format!("sink `{sink}`: the listing of orphans did not come to an end"));
+                }
+                self.sort_orphans(sink, page.orphans);
+            }
+            Err(fault) => {
+                janitor.listing = Listing::Next(asked);
+                if !self.clean_up_failed(sink, &fault.to_string(), fault.error().map(|error| error.kind))
+                    && let Some(janitor) = self.janitors.get_mut(sink)
+                {
+                    janitor.listing = Listing::Done;
+                }
+            }
+        }
+    }
+
+    /// Removes what is ours, of an older run, and certainly unsealed. Everything else is left, and reported where a
+    /// person could wonder.
+    fn sort_orphans(&mut self, sink: &SinkId, orphans: Vec<Orphan>) {
+        let mut found: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
+        let mut strange = 0usize;
+        for orphan in orphans {
+            match self.unsealed_part(sink, &orphan) {
+                Some(Some(part)) => found.entry(part).or_default().push(orphan.resource),
+                Some(None) => {}
+                None => strange += 1,
+            }
+        }
+        if strange > 0 {
+            self.warn(format!(
+                "sink `{sink}`: {strange} staged things carry no name of a run that this log knows; they are left alone"
+            ));
+        }
+        if let Some(janitor) = self.janitors.get_mut(sink) {
+            let parts = found.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources });
+            janitor.todo.extend(parts);
+        }
+    }
+
+    /// `None`: not explained. `Some(None)`: explained, and to be left.
+    fn unsealed_part(&self, sink: &SinkId, orphan: &Orphan) -> Option<Option<PartId>> {
+        let part = PartId::from_short(&self.pipeline, sink, &orphan.short)?;
+        if !self.history.runs().contains_key(&part.run) {
+            return None;
+        }
+        let current = self.run.is_none_or(|run| part.run >= run);
+        let named = self.history.ledger().get(&ResourceKey::of(sink, &orphan.resource));
+        let named =
+            named.is_some_and(|entry| entry.holders.keys().any(|h| !matches!(h, crate::history::Holder::Intent(_))));
+        let keep = current || named || self.history.may_be_sealed(part.epoch_ref());
+        Some((!keep).then_some(part))
+    }
+
+    pub(super) fn on_abandoned(&mut self, sink: &SinkId, result: Result<Vec<Outcome>, CallFault>) {
+        let Some(janitor) = self.janitors.get_mut(sink) else { return };
+        if janitor.asked.is_empty() || janitor.waiting {
+            return;
+        }
+        let asked = std::mem::take(&mut janitor.asked);
+        let outcomes = match result {
+            Ok(outcomes) if outcomes.len() == asked.len() => outcomes,
+            Ok(outcomes) => {
+                janitor.asked = asked;
+                let message = format!("{} outcomes came for an abandon of {}", outcomes.len(), janitor.asked.len());
+                return self.abandon_failed(sink, &message, None);
+            }
+            Err(fault) => {
+                janitor.asked = asked;
+                return self.abandon_failed(sink, &fault.to_string(), fault.error().map(|error| error.kind));
+            }
+        };
+        let mut gone = Vec::new();
+        let mut again = Vec::new();
+        let mut refused = 0usize;
+        for (part, outcome) in asked.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Committed | Outcome::AlreadyCommitted => gone.extend(part.resources),
+                Outcome::Fenced => {
+                    return self.end(End::Superseded(format!("sink `{sink}` was fenced by a newer run")));
+                }
+                Outcome::NotCommitted | Outcome::Retry(_) | Outcome::Unknown => again.push(part),
+                Outcome::Never | Outcome::Unsupported | Outcome::Rejected(_) => refused += 1,
+            }
+        }
+        if refused > 0 {
+            self.warn(format!("sink `{sink}`: {refused} unsealed parts could not be given back; they stay"));
+        }
+        self.note_given_back(sink, gone);
+        if let Some(janitor) = self.janitors.get_mut(sink) {
+            janitor.asked = again;
+            if janitor.asked.is_empty() {
+                janitor.failures = 0;
+            } else {
+                self.abandon_failed(sink, "parts are not given back yet", None);
+            }
+        }
+    }
+
+    /// What was announced is known by the log, so that it is gone must be too.
+    fn note_given_back(&mut self, sink: &SinkId, gone: Vec<External>) {
+        let announced = |resource: &External| {
+            self.history
+                .intents()
+                .values()
+                .any(|intent| intent.sink == *sink && intent.state == IntentState::Open && intent.resource == *resource)
+        };
+        let resources: Vec<External> = gone.into_iter().filter(announced).collect();
+        if !resources.is_empty() {
+            self.record(Body::Released(Released { sink: sink.clone(), resources }));
+        }
+    }
+
+    fn abandon_failed(&mut self, sink: &SinkId, message: &str, kind: Option<ErrorKind>) {
+        if !self.clean_up_failed(sink, message, kind)
+            && let Some(janitor) = self.janitors.get_mut(sink)
+        {
+            janitor.asked.clear();
+            janitor.todo.clear();
+        }
+    }
+
+    /// Whether it is tried again. What cannot be given back does not stop the pipeline: the next sweep looks again.
+    fn clean_up_failed(&mut self, sink: &SinkId, message: &str, kind: Option<ErrorKind>) -> bool {
+        if kind == Some(ErrorKind::Fenced) {
+            self.end(End::Superseded(format!("sink `{sink}`: {message}")));
+            return false;
+        }
+        let Some(janitor) = self.janitors.get_mut(sink) else { return false };
+        janitor.failures = janitor.failures.saturating_add(1);
+        let hopeless = matches!(
+            kind,
+            Some(ErrorKind::Permanent | ErrorKind::BadConfig | ErrorKind::Denied | ErrorKind::Unsupported)
+        );
+        if hopeless || self.settings.spent(janitor.failures) {
+            janitor.failures = 0;
+            self.warn(format!("sink `{sink}`: unsealed work could not be given back and is left for later: {message}"));
+            return false;
+        }
+        janitor.waiting = true;
+        let millis = self.settings.backoff(janitor.failures);
+        self.emit(Effect::Wait { timer: Timer::CleanUpRetry(sink.clone()), millis });
+        true
+    }
+
+    pub(super) fn on_clean_up_retry(&mut self, sink: &SinkId) {
+        if let Some(janitor) = self.janitors.get_mut(sink)
+            && janitor.waiting
+        {
+            janitor.waiting = false;
+            if !janitor.asked.is_empty() && self.alive() {
+                self.abandon(sink);
+            }
+        }
+        self.on_release_retry(sink);
+    }
+}

@@ -1,0 +1,538 @@
+//! From sealed to committed, per sink and in order.
+//!
+//! What a call without a good answer did is not known (P4): it is asked about if the plugin can be asked, repeated if a
+//! repeat changes nothing, and left to a person otherwise. It is never taken for done, and never for failed.
+
+use std::collections::VecDeque;
+
+use super::{Coordinator, SinkStatus};
+use crate::event::{Effect, End, Notice, Timer};
+use crate::history::{History, SinkEpochState, Standing};
+use crate::ids::{EpochRef, SinkId};
+use crate::permit::CommitPermit;
+use crate::plugin::{AtomicScope, CallFault, Committable, ErrorKind, Outcome, PluginError};
+use crate::record::{Blocked, EpochOutcome, OutcomeEntry};
+
+/// A plugin may ask for a longer wait than the backoff, up to this.
+const LONGEST_RETRY_AFTER_MS: u64 = 3_600_000;
+
+/// One sink's sealed epochs on their way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Lane {
+    /// Without the head.
+    queue: VecDeque<(EpochRef, Origin)>,
+    head: Option<Head>,
+    standing: Standing,
+    committed: Option<EpochRef>,
+    /// The plugin says that it cannot be asked, whatever it declared.
+    mute: bool,
+}
+
+/// How an epoch came into the lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// Sealed by this run: never sent.
+    Fresh,
+    /// Sealed by an older run, which may have sent it this many times.
+    Older(u32),
+}
+
+/// The epoch whose turn it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Head {
+    of: EpochRef,
+    /// Of the last commit sent.
+    attempt: u32,
+    failures: u32,
+    parts: Vec<PartState>,
+    state: HeadState,
+    /// Warned that its prepared work will not live much longer.
+    warned: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum HeadState {
+    /// A call may be made now.
+    Ready,
+    /// A call is under way, about these parts.
+    Asked(Ask, Vec<usize>),
+    /// Until the timer fires.
+    Waiting,
+    /// For a person.
+    Blocked(Blocked),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Commit,
+    Reconcile,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum PartState {
+    /// Certainly not done by any answered call: the same commit may be sent.
+    ToSend,
+    /// May be done.
+    InDoubt(String),
+    Done,
+    Refused(Blocked),
+}
+
+impl Lane {
+    pub(super) fn new(history: &History, sink: &SinkId) -> Self {
+        let mut lane =
+            Self { queue: VecDeque::new(), head: None, standing: history.standing(sink), committed: None, mute: false };
+        for of in history.unfinished(sink) {
+            lane.load(history, sink, of);
+        }
+        lane
+    }
+
+    fn load(&mut self, history: &History, sink: &SinkId, of: EpochRef) {
+        let state = history.outcome(sink, of);
+        let attempt = state.map_or(1, SinkEpochState::attempt);
+        // Many tries that settled nothing may settle it in another run; all other reasons need a decision.
+        let reason = match state {
+            Some(SinkEpochState::Blocked(_, reason)) if !matches!(reason, Blocked::TriesSpent(_)) => {
+                Some(reason.clone())
+            }
+            _ => None,
+        };
+        match (reason, self.head.is_none() && self.queue.is_empty()) {
+            (Some(reason), true) => {
+                let state = HeadState::Blocked(reason);
+                self.head = Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, warned: false });
+            }
+            _ => self.queue.push_back((of, Origin::Older(attempt))),
+        }
+    }
+
+    /// Sealed epochs without an end.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.len() + usize::from(self.head.is_some())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting() == 0
+    }
+
+    /// Nothing more will happen without a seal or a person.
+    pub(super) fn at_rest(&self) -> bool {
+        self.is_empty() || self.blocked().is_some()
+    }
+
+    pub(super) fn blocked(&self) -> Option<(EpochRef, &Blocked)> {
+        match self.head.as_ref() {
+            Some(Head { of, state: HeadState::Blocked(reason), .. }) => Some((*of, reason)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn epochs(&self) -> impl Iterator<Item = EpochRef> {
+        self.head.iter().map(|head| head.of).chain(self.queue.iter().map(|(of, _)| *of))
+    }
+
+    pub(super) fn status(&self) -> SinkStatus {
+        let doubt = |head: &&Head| head.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
+        SinkStatus {
+            waiting: self.epochs().collect(),
+            in_doubt: self.head.as_ref().filter(doubt).map(|head| head.of),
+            blocked: self.blocked().map(|(of, reason)| (of, reason.clone())),
+            committed: self.committed,
+        }
+    }
+}
+
+impl Coordinator {
+    /// Takes up what older runs sealed, from durable records alone.
+    pub(super) fn begin_finishing(&mut self) {
+        for (sink, lane) in &mut self.lanes {
+            let committed = lane.committed;
+            *lane = Lane { committed, ..Lane::new(&self.history, sink) };
+        }
+    }
+
+    /// An epoch that this run has just sealed.
+    pub(super) fn enqueue(&mut self, of: EpochRef) {
+        for (sink, lane) in &mut self.lanes {
+            if self.history.outcome(sink, of).is_some_and(|state| !state.ended()) {
+                lane.queue.push_back((of, Origin::Fresh));
+            }
+        }
+    }
+
+    /// The first sink at which so many epochs wait that no further one may be cut.
+    pub(super) fn full_lane(&self) -> Option<&SinkId> {
+        let full = |(sink, lane): &(&SinkId, &Lane)| lane.waiting() >= self.waiting_limit(sink);
+        self.lanes.iter().find(full).map(|(sink, _)| sink)
+    }
+
+    pub(super) fn waiting_limit(&self, sink: &SinkId) -> usize {
+        let open = self.graph.sinks.get(sink).map_or(1, |spec| spec.abilities.max_open_epochs);
+        self.settings.max_waiting.min(open).max(1) as usize
+    }
+
+    pub(super) fn go_on_committing(&mut self) {
+        if !self.alive() || self.phase < super::Phase::Finishing {
+            return;
+        }
+        for sink in self.lanes.keys().cloned().collect::<Vec<_>>() {
+            self.go_on_with_lane(&sink);
+        }
+    }
+
+    fn go_on_with_lane(&mut self, sink: &SinkId) {
+        let Some(mut lane) = self.lanes.remove(sink) else { return };
+        if lane.head.is_none()
+            && let Some((of, origin)) = lane.queue.pop_front()
+        {
+            lane.head = Some(self.new_head(sink, of, origin));
+        }
+        if lane.head.as_ref().is_some_and(|head| head.state == HeadState::Ready) {
+            self.ask(sink, &mut lane);
+        }
+        self.lanes.insert(sink.clone(), lane);
+    }
+
+    fn new_head(&self, sink: &SinkId, of: EpochRef, origin: Origin) -> Head {
+        let count = self.history.seal(of).map_or(0, |epoch| epoch.parts(sink).len());
+        let (attempt, part) = match origin {
+            Origin::Fresh => (0, PartState::ToSend),
+            Origin::Older(sent) => {
+                (sent, PartState::InDoubt("sealed by an older run, which may have sent it".to_owned()))
+            }
+        };
+        Head { of, attempt, failures: 0, parts: vec![part; count], state: HeadState::Ready, warned: false }
+    }
+
+    /// Makes the next call for the head, or blocks it.
+    fn ask(&mut self, sink: &SinkId, lane: &mut Lane) {
+        let Some(spec) = self.graph.sinks.get(sink) else { return };
+        let abilities = spec.abilities.clone();
+        let Some(head) = lane.head.as_mut() else { return };
+        let doubt = head.parts.iter().find_map(|part| match part {
+            PartState::InDoubt(why) => Some(why.clone()),
+            _ => None,
+        });
+        let ask = match doubt {
+            None => Ask::Commit,
+            Some(_) if abilities.reconcile && !lane.mute => Ask::Reconcile,
+            Some(_) if abilities.idempotent_commit => Ask::Commit,
+            Some(why) => return self.block(sink, lane, Blocked::CannotAsk(why)),
+        };
+        let subject = |part: &PartState| match (ask, abilities.atomic_scope) {
+            (Ask::Reconcile, AtomicScope::Participant) => matches!(part, PartState::InDoubt(_)),
+            (Ask::Commit, AtomicScope::Participant) => matches!(part, PartState::InDoubt(_) | PartState::ToSend),
+            // One step for all parts: the same commit is the commit of all of them.
+            (_, AtomicScope::Sink) => true,
+        };
+        let indices: Vec<usize> = (0..head.parts.len()).filter(|i| subject(&head.parts[*i])).collect();
+        if ask == Ask::Commit {
+            head.attempt = head.attempt.saturating_add(1);
+        }
+        let Some(permit) = self.permit(sink, head, &lane.standing, abilities.atomic_scope, &indices) else { return };
+        head.state = HeadState::Asked(ask, indices);
+        self.emit(match ask {
+            Ask::Commit => Effect::Commit(permit),
+            Ask::Reconcile => Effect::Reconcile(permit),
+        });
+    }
+
+    /// Only from a seal that the log holds, and only while this run is the newest that it knows.
+    fn permit(
+        &self,
+        sink: &SinkId,
+        head: &Head,
+        standing: &Standing,
+        scope: AtomicScope,
+        indices: &[usize],
+    ) -> Option<CommitPermit> {
+        let run = self.run.filter(|run| self.history.newest_run() == Some(*run))?;
+        let cut = self.history.seal(head.of)?.seal.sinks.get(sink)?;
+        let all: Vec<&Committable> = cut.parts.iter().filter_map(|part| part.committable.as_ref()).collect();
+        let committables: Vec<Committable> = indices.iter().filter_map(|i| all.get(*i).copied().cloned()).collect();
+        let previous = standing.previous(scope);
+        Some(CommitPermit::new(sink.clone(), head.of, run, head.attempt, cut.binding.clone(), previous, committables))
+    }
+
+    pub(super) fn on_commit_answered(
+        &mut self,
+        sink: &SinkId,
+        of: EpochRef,
+        attempt: u32,
+        result: Result<Vec<Outcome>, CallFault>,
+    ) {
+        self.on_answer(sink, of, attempt, Ask::Commit, result);
+    }
+
+    pub(super) fn on_reconciled(
+        &mut self,
+        sink: &SinkId,
+        of: EpochRef,
+        attempt: u32,
+        result: Result<Vec<Outcome>, CallFault>,
+    ) {
+        self.on_answer(sink, of, attempt, Ask::Reconcile, result);
+    }
+
+    /// An answer that nobody waits for (late, repeated, of another run) changes nothing.
+    fn on_answer(
+        &mut self,
+        sink: &SinkId,
+        of: EpochRef,
+        attempt: u32,
+        ask: Ask,
+        result: Result<Vec<Outcome>, CallFault>,
+    ) {
+        let Some(mut lane) = self.lanes.remove(sink) else { return };
+        let asked = match lane.head.as_mut() {
+            Some(head) if head.of == of && head.attempt == attempt => match &head.state {
+                HeadState::Asked(asked, indices) if *asked == ask => Some(indices.clone()),
+                _ => None,
+            },
+            _ => None,
+        };
+        if let Some(indices) = asked {
+            let answer = self.read_answer(&mut lane, ask, &indices, result);
+            self.settle(sink, &mut lane, answer);
+        }
+        self.lanes.insert(sink.clone(), lane);
+    }
+
+    /// Writes what the answer says into the parts.
+    fn read_answer(
+        &mut self,
+        lane: &mut Lane,
+        ask: Ask,
+        indices: &[usize],
+        result: Result<Vec<Outcome>, CallFault>,
+    ) -> Answer {
+        let Some(head) = lane.head.as_mut() else { return Answer::default() };
+        let was_in_doubt = head.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
+        let mut answer = Answer::default();
+        let outcomes = match result {
+            Ok(outcomes) if outcomes.len() == indices.len() => outcomes,
+            Ok(outcomes) => {
+                let why = format!("{} outcomes came for {} committables", outcomes.len(), indices.len());
+                vec_unknown(head, indices, &why);
+                answer.failed = true;
+                return answer;
+            }
+            Err(fault) => {
+                read_fault(head, ask, indices, &fault, &mut answer, &mut lane.mute);
+                return answer;
+            }
+        };
+        for (i, outcome) in indices.iter().zip(outcomes) {
+            let part = &mut head.parts[*i];
+            match outcome {
+                Outcome::Committed | Outcome::AlreadyCommitted => *part = PartState::Done,
+                // What was certain stays certain: a snapshot cannot take a commit back.
+                _ if *part == PartState::Done => {}
+                Outcome::NotCommitted => *part = PartState::ToSend,
+                Outcome::Retry(after) => {
+                    *part = PartState::ToSend;
+                    answer.retry_after = answer.retry_after.max(after);
+                }
+                Outcome::Never => *part = PartState::Refused(Blocked::Never),
+                Outcome::Rejected(error) => *part = PartState::Refused(Blocked::Rejected(error)),
+                Outcome::Fenced => answer.fenced = true,
+                Outcome::Unsupported if ask == Ask::Reconcile => {
+                    lane.mute = true;
+                    *part = PartState::InDoubt("the plugin cannot say what became of it".to_owned());
+                }
+                Outcome::Unsupported => *part = PartState::Refused(Blocked::Rejected(unsupported_commit())),
+                Outcome::Unknown => *part = PartState::InDoubt("the plugin does not know what became of it".to_owned()),
+            }
+        }
+        let in_doubt = head.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
+        let open = head.parts.iter().any(PartState::is_open);
+        // Being told "not committed" when one asked is progress: the commit follows at once.
+        let progress = ask == Ask::Reconcile && was_in_doubt && !in_doubt && answer.retry_after.is_none();
+        answer.failed = open && !progress && !(ask == Ask::Reconcile && lane.mute);
+        answer
+    }
+
+    fn settle(&mut self, sink: &SinkId, lane: &mut Lane, answer: Answer) {
+        let Some(head) = lane.head.as_mut() else { return };
+        head.state = HeadState::Ready;
+        if answer.fenced {
+            self.end(End::Superseded(format!("sink `{sink}` was fenced by a newer run")));
+            return;
+        }
+        if !head.parts.iter().any(PartState::is_open) {
+            return match refusal(&head.parts) {
+                None => self.committed(sink, lane),
+                Some(reason) => self.block(sink, lane, reason),
+            };
+        }
+        let doubt = head.parts.iter().find_map(|part| match part {
+            PartState::InDoubt(why) => Some(why.clone()),
+            _ => None,
+        });
+        if let Some(why) = &doubt {
+            let (of, attempt) = (head.of, head.attempt);
+            self.note_outcome(OutcomeEntry {
+                sink: sink.clone(),
+                of,
+                attempt,
+                outcome: EpochOutcome::InDoubt(why.clone()),
+            });
+            self.notice(Notice::InDoubt { sink: sink.clone(), of, reason: why.clone() });
+        }
+        let Some(head) = lane.head.as_mut() else { return };
+        if !answer.failed {
+            return;
+        }
+        head.failures = head.failures.saturating_add(1);
+        if self.settings.spent(head.failures) {
+            let last = doubt.unwrap_or_else(|| "the destination did not commit it".to_owned());
+            return self.block(sink, lane, Blocked::TriesSpent(last));
+        }
+        head.state = HeadState::Waiting;
+        let asked_for = answer.retry_after.unwrap_or(0).min(LONGEST_RETRY_AFTER_MS);
+        let millis = self.settings.backoff(head.failures).max(asked_for);
+        let timer = Timer::CommitRetry(sink.clone(), head.of);
+        self.emit(Effect::Wait { timer, millis });
+        self.warn_of_expiry(sink, lane);
+    }
+
+    /// Half of what prepared work lives is gone and it is not committed.
+    fn warn_of_expiry(&mut self, sink: &SinkId, lane: &mut Lane) {
+        let Some(head) = lane.head.as_mut().filter(|head| !head.warned) else { return };
+        let Some(epoch) = self.history.seal(head.of) else { return };
+        let parts = epoch.seal.sinks.get(sink).into_iter().flat_map(|cut| &cut.parts);
+        let Some(expires) = parts.filter_map(|part| part.committable.as_ref()?.expires_at).min() else { return };
+        let half = epoch.sealed_at.saturating_add(expires.saturating_sub(epoch.sealed_at) / 2);
+        if self.now >= half {
+            head.warned = true;
+            let message = format!(
+                "sink `{sink}`: {} is not committed and the destination drops its prepared work at {expires}",
+                head.of
+            );
+            self.warn(message);
+        }
+    }
+
+    fn committed(&mut self, sink: &SinkId, lane: &mut Lane) {
+        let Some(head) = lane.head.take() else { return };
+        let of = head.of;
+        if let Some(epoch) = self.history.seal(of) {
+            let rows = epoch
+                .seal
+                .sinks
+                .get(sink)
+                .map_or(0, |cut| cut.parts.iter().fold(0u64, |n, p| n.saturating_add(p.rows)));
+            lane.standing.advance(epoch.parts(sink), epoch.slot);
+            self.notice(Notice::EpochCommitted { sink: sink.clone(), of, rows });
+        }
+        lane.committed = Some(of);
+        let outcome = EpochOutcome::Committed;
+        self.note_outcome(OutcomeEntry { sink: sink.clone(), of, attempt: head.attempt, outcome });
+        if self.alive()
+            && let Some((next, origin)) = lane.queue.pop_front()
+        {
+            lane.head = Some(self.new_head(sink, next, origin));
+            self.ask(sink, lane);
+        }
+    }
+
+    fn block(&mut self, sink: &SinkId, lane: &mut Lane, reason: Blocked) {
+        let Some(head) = lane.head.as_mut() else { return };
+        head.state = HeadState::Blocked(reason.clone());
+        let (of, attempt) = (head.of, head.attempt.max(1));
+        self.notice(Notice::Blocked { sink: sink.clone(), of, reason: reason.clone() });
+        self.note_outcome(OutcomeEntry { sink: sink.clone(), of, attempt, outcome: EpochOutcome::Blocked(reason) });
+    }
+
+    /// Keeps an outcome for the next record. A newer word about the same epoch replaces the older one.
+    fn note_outcome(&mut self, entry: OutcomeEntry) {
+        self.unrecorded.retain(|old| old.sink != entry.sink || old.of != entry.of);
+        self.unrecorded.push(entry);
+    }
+
+    pub(super) fn on_commit_retry(&mut self, sink: &SinkId, of: EpochRef) {
+        let head = self.lanes.get_mut(sink).and_then(|lane| lane.head.as_mut());
+        if let Some(head) = head.filter(|head| head.of == of && head.state == HeadState::Waiting) {
+            head.state = HeadState::Ready;
+        }
+    }
+}
+
+/// What an answer means for the epoch.
+#[derive(Debug, Default)]
+struct Answer {
+    fenced: bool,
+    /// It left something open and brought no progress.
+    failed: bool,
+    retry_after: Option<u64>,
+}
+
+impl PartState {
+    fn is_open(&self) -> bool {
+        matches!(self, Self::ToSend | Self::InDoubt(_))
+    }
+}
+
+fn vec_unknown(head: &mut Head, indices: &[usize], why: &str) {
+    for i in indices {
+        if head.parts[*i].is_open() {
+            head.parts[*i] = PartState::InDoubt(why.to_owned());
+        }
+    }
+}
+
+fn read_fault(head: &mut Head, ask: Ask, indices: &[usize], fault: &CallFault, answer: &mut Answer, mute: &mut bool) {
+    answer.failed = true;
+    let kind = fault.error().map(|error| (error.kind, error.clone()));
+    match (ask, kind) {
+        (_, Some((ErrorKind::Fenced, _))) => answer.fenced = true,
+        (Ask::Reconcile, Some((ErrorKind::Unsupported, _))) => {
+            *mute = true;
+            answer.failed = false;
+        }
+        // To be told that nothing was done, and that the same call may work later, is an answer.
+        (Ask::Commit, Some((ErrorKind::Retryable, _))) => {
+            for i in indices {
+                if head.parts[*i].is_open() {
+                    head.parts[*i] = PartState::ToSend;
+                }
+            }
+        }
+        (
+            Ask::Commit,
+            Some((
+                ErrorKind::Permanent
+                | ErrorKind::BadConfig
+                | ErrorKind::BadBatch
+                | ErrorKind::Denied
+                | ErrorKind::Unsupported,
+                error,
+            )),
+        ) => {
+            for i in indices {
+                if head.parts[*i].is_open() {
+                    head.parts[*i] = PartState::Refused(Blocked::Rejected(error.clone()));
+                }
+            }
+        }
+        (Ask::Commit, _) => vec_unknown(head, indices, &fault.to_string()),
+        // Asking changed nothing: what was in doubt still is.
+        (Ask::Reconcile, _) => vec_unknown(head, indices, &fault.to_string()),
+    }
+}
+
+/// Why an epoch without open parts is not committed. Only when nothing else stands in its way is it `never`: that
+/// counts as an end.
+fn refusal(parts: &[PartState]) -> Option<Blocked> {
+    let refused = || parts.iter().filter_map(|part| if let PartState::Refused(why) = part { Some(why) } else { None });
+    refused().find(|why| **why != Blocked::Never).or_else(|| refused().next()).cloned()
+}
+
+fn unsupported_commit() -> PluginError {
+    PluginError {
+        kind: ErrorKind::Unsupported,
+        code: "unsupported".to_owned(),
+        message: "the plugin answered a commit with `unsupported`".to_owned(),
+    }
+}

@@ -1,0 +1,352 @@
+//! From what the tasks reported to a seal: everything that plugins and tasks say is checked here, once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::running::{Barrier, Report};
+use crate::event::{Consumer, Graph, Producer, SinkSpec, TaskFailure};
+use crate::history::{History, ResourceKey};
+use crate::ids::{KeyRange, OperatorId, PartId, PipelineId, RunId, SinkId, SourceId};
+use crate::plugin::{Call, CallFault, External, FaultKind, Prepared, WriterState};
+use crate::record::{OperatorCut, PartCut, Seal, SinkCut, SourceCut};
+
+/// What a seal is made from, besides the reports.
+pub(super) struct Context<'a> {
+    pub(super) pipeline: &'a PipelineId,
+    pub(super) graph: &'a Graph,
+    pub(super) history: &'a History,
+    pub(super) fingerprint: &'a str,
+    pub(super) run: RunId,
+}
+
+/// Makes the seal, or says what is wrong with the reports.
+pub(super) fn build(context: &Context<'_>, barrier: &Barrier) -> Result<Seal, TaskFailure> {
+    let before = context.history.newest_seal().and_then(|of| context.history.seal(of)).map(|epoch| &epoch.seal);
+    let sources = join_sources(context, barrier, before)?;
+    let operators = join_operators(context, barrier)?;
+    let mut sinks = BTreeMap::new();
+    for (sink, spec) in &context.graph.sinks {
+        sinks.insert(sink.clone(), sink_cut(context, barrier, sink, spec, before)?);
+    }
+    check_sum(context.graph, barrier, &operators, &sinks)?;
+    Ok(Seal {
+        epoch: barrier.epoch,
+        reason: barrier.reason.clone(),
+        graph: context.fingerprint.to_owned(),
+        sources,
+        operators,
+        sinks,
+    })
+}
+
+fn host(message: String) -> TaskFailure {
+    TaskFailure::Host(message)
+}
+
+fn join_sources(
+    context: &Context<'_>,
+    barrier: &Barrier,
+    before: Option<&Seal>,
+) -> Result<BTreeMap<SourceId, SourceCut>, TaskFailure> {
+    // A source that is not in the graph now keeps its place: put back, it goes on where it stood.
+    let quiet = |cut: &SourceCut| SourceCut { rows: 0, dead_lettered: 0, ..cut.clone() };
+    let kept = before.into_iter().flat_map(|seal| &seal.sources).map(|(id, cut)| (id.clone(), quiet(cut)));
+    let mut joined: BTreeMap<SourceId, SourceCut> = kept.collect();
+    for id in context.graph.sources.keys() {
+        let cuts: Vec<&SourceCut> =
+            barrier.sources.iter().filter(|((source, _), _)| source == id).map(|(_, cut)| cut).collect();
+        let cut = join_tasks(id, &cuts, joined.get(id))?;
+        joined.insert(id.clone(), cut);
+    }
+    Ok(joined)
+}
+
+fn join_tasks(id: &SourceId, cuts: &[&SourceCut], before: Option<&SourceCut>) -> Result<SourceCut, TaskFailure> {
+    let mut joined = SourceCut {
+        partitions: BTreeMap::new(),
+        ended: cuts.iter().all(|cut| cut.ended),
+        watermark: None,
+        rows: 0,
+        dead_lettered: 0,
+    };
+    for cut in cuts {
+        for (partition, position) in &cut.partitions {
+            if joined.partitions.insert(partition.clone(), position.clone()).is_some() {
+                return Err(host(format!("two tasks of source `{id}` read partition `{partition}`")));
+            }
+        }
+        let spent = || host(format!("source `{id}` counted more rows than there are numbers"));
+        joined.rows = joined.rows.checked_add(cut.rows).ok_or_else(spent)?;
+        joined.dead_lettered = joined.dead_lettered.checked_add(cut.dead_lettered).ok_or_else(spent)?;
+    }
+    // The slowest task counts; one that has not seen any event time holds the watermark back.
+    if let Some(marks) = cuts.iter().map(|cut| cut.watermark).collect::<Option<Vec<i64>>>() {
+        joined.watermark = marks.into_iter().min();
+    }
+    if let Some(before) = before {
+        // A partition that nobody reads now keeps its place too, and time does not run backwards.
+        for (partition, position) in &before.partitions {
+            joined.partitions.entry(partition.clone()).or_insert_with(|| position.clone());
+        }
+        joined.watermark = joined.watermark.max(before.watermark);
+    }
+    Ok(joined)
+}
+
+fn join_operators(
+    context: &Context<'_>,
+    barrier: &Barrier,
+) -> Result<BTreeMap<OperatorId, Vec<OperatorCut>>, TaskFailure> {
+    let mut joined = BTreeMap::new();
+    for id in context.graph.operators.keys() {
+        let cuts: Vec<OperatorCut> =
+            barrier.operators.iter().filter(|((operator, _), _)| operator == id).map(|(_, cut)| cut.clone()).collect();
+        if !KeyRange::complete(cuts.iter().map(|cut| cut.range)) {
+            return Err(host(format!("the subtasks of operator `{id}` do not own each key once")));
+        }
+        joined.insert(id.clone(), cuts);
+    }
+    Ok(joined)
+}
+
+fn sink_cut(
+    context: &Context<'_>,
+    barrier: &Barrier,
+    sink: &SinkId,
+    spec: &SinkSpec,
+    before: Option<&Seal>,
+) -> Result<SinkCut, TaskFailure> {
+    let ranges = KeyRange::split(spec.participants);
+    let old: Vec<&PartCut> =
+        before.and_then(|seal| seal.sinks.get(sink)).map(|cut| cut.parts.iter().collect()).unwrap_or_default();
+    let mut parts = Vec::new();
+    let mut names = BTreeSet::new();
+    for (ordinal, range) in (0u32..).zip(ranges) {
+        let Some(report) = barrier.parts.get(&(sink.clone(), ordinal)) else {
+            return Err(host(format!("participant {ordinal} of sink `{sink}` has not prepared")));
+        };
+        let part = match &report.prepared {
+            Some(prepared) => {
+                let checks = Checks { context, barrier, sink, spec, ordinal };
+                checks.prepared(report, prepared, &mut names)?;
+                filled(ordinal, range, report, prepared, &old)
+            }
+            None if report.rows_in == 0 && report.rejected_in_write == 0 => empty(ordinal, range, &old),
+            None => {
+                let rows = report.rows_in;
+                return Err(host(format!(
+                    "participant {ordinal} of sink `{sink}` took {rows} rows and did not prepare"
+                )));
+            }
+        };
+        parts.push(part);
+    }
+    if !KeyRange::complete(parts.iter().map(|part| part.range)) {
+        return Err(host(format!("the participants of sink `{sink}` do not own each key once")));
+    }
+    Ok(SinkCut { binding: spec.binding.clone(), parts })
+}
+
+fn filled(ordinal: u32, range: KeyRange, report: &Report, prepared: &Prepared, old: &[&PartCut]) -> PartCut {
+    // A plugin that answers without state has none to change: the old one stays, with what it speaks of.
+    let (state, kept) = match &prepared.state {
+        Some(state) => (vec![state.clone()], Vec::new()),
+        None => kept(range, old),
+    };
+    let mut resources = prepared.resources.clone();
+    resources.extend(kept.into_iter().filter(|old| !prepared.resources.contains(old)));
+    PartCut {
+        ordinal,
+        range,
+        committable: Some(prepared.committable.clone()),
+        resources,
+        state,
+        rows_in: report.rows_in,
+        rows: prepared.rows,
+        rejected: report.rows_in.saturating_sub(prepared.rows),
+    }
+}
+
+fn empty(ordinal: u32, range: KeyRange, old: &[&PartCut]) -> PartCut {
+    let (state, resources) = kept(range, old);
+    PartCut { ordinal, range, committable: None, resources, state, rows_in: 0, rows: 0, rejected: 0 }
+}
+
+/// State that overlaps the range, and the resources that it may speak of: they are pinned as long as it is kept (P5).
+/// A part that has no state keeps nothing alive.
+fn kept(range: KeyRange, old: &[&PartCut]) -> (Vec<WriterState>, Vec<External>) {
+    let with_state = old.iter().filter(|part| part.state.iter().any(|state| state.range.overlaps(range)));
+    let mut states = Vec::new();
+    let mut resources = Vec::new();
+    for part in with_state {
+        states.extend(part.state.iter().filter(|state| state.range.overlaps(range)).cloned());
+        resources.extend(
+            part.resources.iter().filter(|resource| !resources.contains(*resource)).cloned().collect::<Vec<_>>(),
+        );
+    }
+    (states, resources)
+}
+
+/// What a plugin answered to prepare, against what it was asked.
+struct Checks<'a> {
+    context: &'a Context<'a>,
+    barrier: &'a Barrier,
+    sink: &'a SinkId,
+    spec: &'a SinkSpec,
+    ordinal: u32,
+}
+
+impl Checks<'_> {
+    fn malformed(&self, message: String) -> TaskFailure {
+        let fault = CallFault {
+            plugin: self.spec.binding.plugin_name.clone(),
+            call: Call::Prepare,
+            kind: FaultKind::Malformed,
+            message: format!("participant {}: {message}", self.ordinal),
+        };
+        TaskFailure::Plugin(self.sink.clone(), fault)
+    }
+
+    fn prepared(&self, report: &Report, prepared: &Prepared, names: &mut BTreeSet<String>) -> Result<(), TaskFailure> {
+        self.part(&prepared.committable.part, names)?;
+        self.rows(report, prepared)?;
+        let version = prepared.committable.version;
+        if !self.spec.committable_versions.contains(&version) {
+            let own = &self.spec.committable_versions;
+            return Err(self.malformed(format!("its committable has version {version}, it can finish {own:?}")));
+        }
+        for resource in &prepared.resources {
+            if resource.name.is_empty() || resource.kind.is_empty() {
+                return Err(self.malformed("it names a resource without kind or name".to_owned()));
+            }
+            if self.context.history.ledger().was_released(&ResourceKey::of(self.sink, resource)) {
+                return Err(self.malformed(format!("it names `{}`, which was released before", resource.name)));
+            }
+        }
+        if let Some(state) = &prepared.state {
+            let own = KeyRange::split(self.spec.participants);
+            if own.get(self.ordinal as usize) != Some(&state.range) {
+                return Err(self.malformed("its state speaks of keys that it does not own".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    fn part(&self, part: &PartId, names: &mut BTreeSet<String>) -> Result<(), TaskFailure> {
+        let Context { pipeline, run, .. } = self.context;
+        let epoch = self.barrier.epoch;
+        let right =
+            part.attempt > 0 && *part == PartId::mint(pipeline, self.sink, *run, epoch, self.ordinal, part.attempt);
+        if !right {
+            return Err(self.malformed(format!("its committable names part `{part}`, which is not the one it wrote")));
+        }
+        if !names.insert(part.short.clone()) {
+            return Err(self.malformed(format!("part `{part}` is used a second time")));
+        }
+        Ok(())
+    }
+
+    fn rows(&self, report: &Report, prepared: &Prepared) -> Result<(), TaskFailure> {
+        let rejected = report.rejected_in_write.checked_add(prepared.rejects.len() as u64);
+        let sum = rejected.and_then(|rejected| rejected.checked_add(prepared.rows));
+        if sum != Some(report.rows_in) {
+            return Err(self.malformed(format!(
+                "it was given {} rows and accounts for {} staged, {} rejected in write and {} rejected in prepare",
+                report.rows_in,
+                prepared.rows,
+                report.rejected_in_write,
+                prepared.rejects.len()
+            )));
+        }
+        if prepared.committable.rows != prepared.rows {
+            let (promised, staged) = (prepared.committable.rows, prepared.rows);
+            return Err(self.malformed(format!("its committable promises {promised} rows, and {staged} are staged")));
+        }
+        let mut rejected = BTreeSet::new();
+        let impossible =
+            prepared.rejects.iter().find(|reject| reject.row >= report.rows_in || !rejected.insert(reject.row));
+        match impossible {
+            Some(reject) => {
+                Err(self.malformed(format!("it rejects row {}, which is not there or rejected twice", reject.row)))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// P12: what the sources handed on arrived at every consumer, and what was rejected arrived at the dead-letter sink.
+fn check_sum(
+    graph: &Graph,
+    barrier: &Barrier,
+    operators: &BTreeMap<OperatorId, Vec<OperatorCut>>,
+    sinks: &BTreeMap<SinkId, SinkCut>,
+) -> Result<(), TaskFailure> {
+    let mut handed_on: BTreeMap<Producer, u128> = BTreeMap::new();
+    for ((source, _), cut) in &barrier.sources {
+        *handed_on.entry(Producer::Source(source.clone())).or_default() += u128::from(cut.rows);
+    }
+    for (operator, cuts) in operators {
+        let rows = cuts.iter().map(|cut| u128::from(cut.rows_out)).sum();
+        handed_on.insert(Producer::Operator(operator.clone()), rows);
+    }
+    let everything: BTreeSet<Producer> = graph.sources.keys().cloned().map(Producer::Source).collect();
+    let due = |consumer: &Consumer| -> u128 {
+        let from = graph.wiring.get(consumer).unwrap_or(&everything);
+        from.iter().map(|producer| handed_on.get(producer).copied().unwrap_or(0)).sum()
+    };
+    for (operator, cuts) in operators {
+        let taken: u128 = cuts.iter().map(|cut| u128::from(cut.rows_in)).sum();
+        same(&format!("operator `{operator}`"), due(&Consumer::Operator(operator.clone())), taken)?;
+    }
+    let mut rejected: u128 = barrier.sources.values().map(|cut| u128::from(cut.dead_lettered)).sum();
+    for (sink, cut) in sinks.iter().filter(|(sink, _)| !graph.sinks[*sink].dead_letter) {
+        let taken: u128 = cut.parts.iter().map(|part| u128::from(part.rows_in)).sum();
+        same(&format!("sink `{sink}`"), due(&Consumer::Sink(sink.clone())), taken)?;
+        rejected += cut.parts.iter().map(|part| u128::from(part.rejected)).sum::<u128>();
+    }
+    check_dead_letters(graph, sinks, rejected)
+}
+
+fn check_dead_letters(graph: &Graph, sinks: &BTreeMap<SinkId, SinkCut>, rejected: u128) -> Result<(), TaskFailure> {
+    let mut letters = sinks.iter().filter(|(sink, _)| graph.sinks[*sink].dead_letter).peekable();
+    if letters.peek().is_none() && rejected > 0 {
+        let message = format!(
+            "{rejected} rows were rejected and there is no dead-letter sink to hold them; mend the rows or add one"
+        );
+        return Err(TaskFailure::BadRow { message });
+    }
+    for (sink, cut) in letters {
+        let taken: u128 = cut.parts.iter().map(|part| u128::from(part.rows_in)).sum();
+        same(&format!("dead-letter sink `{sink}`"), rejected, taken)?;
+        if cut.parts.iter().any(|part| part.rejected > 0) {
+            let message = format!("the dead-letter sink `{sink}` rejected rows: there is nowhere left to put them");
+            return Err(TaskFailure::BadRow { message });
+        }
+    }
+    Ok(())
+}
+
+fn same(who: &str, due: u128, taken: u128) -> Result<(), TaskFailure> {
+    if due == taken {
+        return Ok(());
+    }
+    Err(host(format!("the row sum does not hold: {due} rows were due at {who} and {taken} arrived")))
+}
+
+/// Prepared work that the destination drops before its checkpoint may be retired.
+pub(super) fn expiry_warnings(seal: &Seal, now: u64, retain_age: Option<u64>) -> Vec<String> {
+    let horizon = now.saturating_add(retain_age.unwrap_or(0));
+    let mut warnings = Vec::new();
+    for (sink, cut) in &seal.sinks {
+        let things = cut.parts.iter().flat_map(|part| {
+            let own = part.committable.iter().filter_map(|c| Some((c.part.short.as_str(), c.expires_at?)));
+            own.chain(part.resources.iter().filter_map(|r| Some((r.name.as_str(), r.expires_at?))))
+        });
+        if let Some((name, expires)) = things.min_by_key(|(_, expires)| *expires).filter(|(_, at)| *at <= horizon) {
+            let epoch = seal.epoch;
+            warnings.push(format!(
+                "sink `{sink}`: `{name}` of epoch {epoch} expires at {expires}, before its checkpoint may be retired"
+            ));
+        }
+    }
+    warnings
+}

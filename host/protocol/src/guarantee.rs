@@ -1,0 +1,247 @@
+//! What a pipeline can promise (P9), with its reasons in plain words.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::event::Graph;
+use crate::ids::SinkId;
+use crate::plugin::{Abilities, Orphans, Visibility};
+
+/// How often a row arrives at a destination. Ordered from weak to strong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Delivery {
+    /// A crash may lose rows and may repeat rows.
+    BestEffort,
+    /// A crash may lose rows, and repeats none.
+    AtMostOnce,
+    /// A crash loses none, and may repeat rows.
+    AtLeastOnce,
+    /// Each row once.
+    ExactlyOnce,
+}
+
+impl fmt::Display for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BestEffort => "best-effort",
+            Self::AtMostOnce => "at-most-once",
+            Self::AtLeastOnce => "at-least-once",
+            Self::ExactlyOnce => "exactly-once",
+        })
+    }
+}
+
+/// A source, as far as promises hang on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourcePromise {
+    /// Its name, for the reasons.
+    pub name: String,
+    /// Can be read again from a recorded position.
+    pub replayable: bool,
+}
+
+/// A step between sources and sinks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepPromise {
+    /// Its name, for the reasons.
+    pub name: String,
+    /// The same rows and state give the same result.
+    pub deterministic: bool,
+}
+
+/// A sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SinkPromise {
+    /// Its name.
+    pub sink: SinkId,
+    /// What its plugin declared.
+    pub abilities: Abilities,
+    /// How long a sealed epoch must stay committable and recognisable, in milliseconds; `None` = not stated.
+    pub retain_ms: Option<u64>,
+}
+
+/// Everything that the promise is computed from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ingredients {
+    /// Sources.
+    pub sources: Vec<SourcePromise>,
+    /// Steps.
+    pub steps: Vec<StepPromise>,
+    /// Sinks, the dead-letter sink among them.
+    pub sinks: Vec<SinkPromise>,
+    /// Bad rows go to a dead-letter sink instead of stopping the pipeline.
+    pub dead_letter: bool,
+    /// A record that the store calls durable survives a power cut.
+    pub store_durable: bool,
+}
+
+impl Ingredients {
+    /// From what the coordinator knows. Steps are taken to be deterministic.
+    pub fn of(graph: &Graph, retain_ms: Option<u64>, store_durable: bool) -> Self {
+        let source = |(id, spec): (&crate::ids::SourceId, &crate::event::SourceSpec)| SourcePromise {
+            name: id.to_string(),
+            replayable: spec.replayable,
+        };
+        let sink = |(id, spec): (&SinkId, &crate::event::SinkSpec)| SinkPromise {
+            sink: id.clone(),
+            abilities: spec.abilities.clone(),
+            retain_ms,
+        };
+        Self {
+            sources: graph.sources.iter().map(source).collect(),
+            steps: graph.operators.keys().map(|id| StepPromise { name: id.to_string(), deterministic: true }).collect(),
+            sinks: graph.sinks.iter().map(sink).collect(),
+            dead_letter: graph.sinks.values().any(|spec| spec.dead_letter),
+            store_durable,
+        }
+    }
+}
+
+/// What holds at one sink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SinkGuarantee {
+    /// How often a row arrives.
+    pub delivery: Delivery,
+    /// When it can be seen.
+    pub visibility: Visibility,
+    /// Why not more, and what one must know.
+    pub reasons: Vec<String>,
+}
+
+/// What a pipeline promises.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Guarantee {
+    /// The weakest of all sinks.
+    pub delivery: Delivery,
+    /// The weakest of all sinks.
+    pub visibility: Visibility,
+    /// Holds when a second host runs the same pipeline by mistake.
+    pub survives_second_host: bool,
+    /// Per sink.
+    pub sinks: BTreeMap<SinkId, SinkGuarantee>,
+    /// All reasons, each once, those of the pipeline first.
+    pub reasons: Vec<String>,
+}
+
+impl Guarantee {
+    /// Refuses when more is asked for than holds.
+    ///
+    /// # Errors
+    /// One text with every reason.
+    pub fn require(&self, asked: Delivery) -> Result<(), String> {
+        if self.delivery >= asked {
+            return Ok(());
+        }
+        let reasons = self.reasons.join("; ");
+        Err(format!("{asked} was asked for and only {} can be promised: {reasons}", self.delivery))
+    }
+}
+
+/// Computes what can be promised.
+pub fn compute(from: &Ingredients) -> Guarantee {
+    let (ceiling, mut reasons) = pipeline_ceiling(from);
+    let sinks: BTreeMap<SinkId, SinkGuarantee> =
+        from.sinks.iter().map(|sink| (sink.sink.clone(), sink_guarantee(sink, ceiling))).collect();
+    for reason in sinks.values().flat_map(|sink| &sink.reasons) {
+        if !reasons.contains(reason) {
+            reasons.push(reason.clone());
+        }
+    }
+    Guarantee {
+        delivery: sinks.values().map(|sink| sink.delivery).min().unwrap_or(ceiling),
+        visibility: sinks.values().map(|sink| sink.visibility).min().unwrap_or(Visibility::WholeEpoch),
+        survives_second_host: from.sinks.iter().all(|sink| sink.abilities.fence && sink.abilities.observe),
+        sinks,
+        reasons,
+    }
+}
+
+fn pipeline_ceiling(from: &Ingredients) -> (Delivery, Vec<String>) {
+    let mut reasons = Vec::new();
+    let mut ceiling = Delivery::ExactlyOnce;
+    let mut lower = |to: Delivery, reason: String, reasons: &mut Vec<String>| {
+        ceiling = ceiling.min(to);
+        reasons.push(reason);
+    };
+    for source in from.sources.iter().filter(|source| !source.replayable) {
+        let reason =
+            format!("source `{}` cannot be read again: rows read and not yet sealed are lost in a crash", source.name);
+        lower(Delivery::AtMostOnce, reason, &mut reasons);
+    }
+    if !from.store_durable {
+        let reason = "the log is not durable: after a power cut sealed epochs may be forgotten".to_owned();
+        lower(Delivery::BestEffort, reason, &mut reasons);
+    }
+    for step in from.steps.iter().filter(|step| !step.deterministic) {
+        reasons.push(format!(
+            "step `{}` may give another result when an unsealed epoch is read again; each row still counts once",
+            step.name
+        ));
+    }
+    if from.dead_letter {
+        reasons.push("bad rows go to the dead-letter sink: \"each row once\" means once in one of the two".to_owned());
+    }
+    (ceiling, reasons)
+}
+
+fn sink_guarantee(from: &SinkPromise, ceiling: Delivery) -> SinkGuarantee {
+    let Abilities { staging, idempotent_commit, observe, fence, reconcile, .. } = from.abilities;
+    let sink = &from.sink;
+    let mut delivery = ceiling;
+    let mut reasons = Vec::new();
+    // Rows that may come twice: at-least-once where nothing can be lost, else nothing at all is left to promise.
+    let repeats = if ceiling == Delivery::ExactlyOnce { Delivery::AtLeastOnce } else { Delivery::BestEffort };
+    let mut weaken = |reason: String| {
+        delivery = delivery.min(repeats);
+        reasons.push(reason);
+    };
+    if !idempotent_commit && reconcile {
+        weaken(format!(
+            "sink `{sink}` cannot repeat a commit without effect: a delayed one may land after it was asked about"
+        ));
+    } else if !idempotent_commit {
+        weaken(format!(
+            "sink `{sink}` can neither repeat a commit without effect nor be asked about one: a lost answer waits for a person"
+        ));
+    }
+    if !observe {
+        weaken(format!(
+            "sink `{sink}` cannot be observed: a destination that is ahead, behind or somebody else's goes unnoticed"
+        ));
+    }
+    if !staging {
+        weaken(format!(
+            "sink `{sink}` does not stage: rows of an epoch that is never sealed stay visible, and come again"
+        ));
+    }
+    if let (Some(kept), Some(needed)) = (from.abilities.marker_retention, from.retain_ms)
+        && kept < needed
+    {
+        weaken(format!("sink `{sink}` remembers commits for {kept} ms, and checkpoints are kept for {needed} ms"));
+    }
+    if !from.abilities.marker_survives_foreign_writers {
+        reasons
+            .push(format!("sink `{sink}`: other programs that write to the destination can erase its commit markers"));
+    }
+    if !fence {
+        reasons.push(format!(
+            "sink `{sink}` cannot be fenced: a second host can commit an old epoch late; keep it to one host"
+        ));
+    }
+    if let Some(ttl) = from.abilities.prepared_ttl {
+        reasons.push(format!(
+            "sink `{sink}` drops prepared work after {ttl} ms: an outage longer than that blocks its epochs"
+        ));
+    }
+    if let Orphans::Expires(after) = from.abilities.orphans {
+        reasons.push(format!("sink `{sink}`: work that was never sealed stays at the destination for {after} ms"));
+    }
+    let visibility = if staging { from.abilities.visibility } else { Visibility::Early };
+    if visibility == Visibility::Early {
+        reasons.push(format!("sink `{sink}`: rows can be seen before their epoch is sealed"));
+    }
+    SinkGuarantee { delivery, visibility, reasons }
+}

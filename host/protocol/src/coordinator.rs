@@ -1,9 +1,9 @@
 //! The only place where anything is decided: [`Coordinator::step`].
 //!
 //! One coordinator lives as long as one run. It is made from the records of the log, is told what happened, and answers
-//! with what to do; it knows nothing that is not in the log or in an event. Each phase has a file of its own:
-//! [`start`] decides the run, [`running`] cuts and seals epochs, [`commit`] publishes, [`cleanup`] gives back and
-//! retires, [`stop`] ends.
+//! with what to do; it knows nothing that is not in the log or in an event. Each phase has a file of its own: `start`
+//! decides the run, `running` cuts and `seal` checks epochs, `commit` publishes, `cleanup` gives back, `retire` does
+//! retention, `stop` ends; `append` is the one way into the log.
 
 mod append;
 mod check;

@@ -228,9 +228,4 @@ impl Coordinator {
             self.emit(Effect::IntentRecorded { request, result: Ok(number) });
         }
     }
-
-    /// Queues a record in the name of a run that is about to be opened.
-    pub(super) fn record_as(&mut self, run: RunId, body: Body) {
-        self.append.queue.push_back((run, body));
-    }
 }

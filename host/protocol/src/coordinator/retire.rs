@@ -52,10 +52,6 @@ impl Retiring {
     pub(super) fn new(leftovers: Vec<Slot>) -> Self {
         Self { stage: Stage::Idle, leftovers, begun: false, sinks: BTreeMap::new(), recording: 0, deleting: Vec::new() }
     }
-
-    pub(super) fn idle(&self) -> bool {
-        self.stage == Stage::Idle
-    }
 }
 
 impl Coordinator {

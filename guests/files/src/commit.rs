@@ -6,7 +6,7 @@ use tidegate_sdk::{Committable, Ctx, Error, Outcome, Part, Position, RunId};
 
 use crate::entry::{CommittedPart, Content, Entry, Kind, PublishedFile, Remembered};
 use crate::layout::{self, Layout};
-use crate::register::{self, Appended, MAX_TRIES};
+use crate::register::{self, Appended, FILE_NAME_TAKEN, MAX_TRIES};
 use crate::writer::{BODY_VERSION, Body};
 
 /// Where the destination stands. What the newest entry decided counts, finished or not: it will be finished.
@@ -130,10 +130,12 @@ pub(crate) fn reconcile(ctx: &Ctx, committables: &[Committable]) -> Result<Vec<O
     }
     let remembered = subject.remembered(head.as_ref());
     let ask = |item: &Item<'_>| {
-        let staged = item.body.file.is_some() && layout.staging.metadata(&item.part().short)?.is_some();
-        // A staged file leaves its place only after the decision.
-        let certain = staged || remembered == Remembered::NeverCommitted;
-        Ok(if certain { Outcome::NotCommitted } else { Outcome::Unknown })
+        Ok(match remembered {
+            Remembered::NeverCommitted => Outcome::NotCommitted,
+            // Staged, and not visible: no commit has got that far, and the same one still can.
+            Remembered::Forgotten if matches!(look(&layout, item)?, Found::Staged) => Outcome::NotCommitted,
+            Remembered::Forgotten | Remembered::Passed => Outcome::Unknown,
+        })
     };
     subject.items.iter().map(ask).collect()
 }
@@ -291,8 +293,8 @@ enum Found {
     Missing,
     /// Its published file, though the register that should name it was lost.
     Visible,
-    /// Something else than what was staged.
-    Damaged(u64),
+    /// Something else than what was staged, here or under the name to publish.
+    Wrong(Error),
 }
 
 impl Found {
@@ -302,20 +304,26 @@ impl Found {
             Found::Missing if remembered == Remembered::NeverCommitted => Outcome::Never,
             // A marker that is not there is no proof: it may have been removed together with the file.
             Found::Missing | Found::Visible => Outcome::Unknown,
-            Found::Damaged(bytes) => Outcome::Rejected(Error::permanent(
-                "staged-file-damaged",
-                format!("the staged file has {bytes} bytes, which is not what was prepared"),
-            )),
+            Found::Wrong(error) => Outcome::Rejected(error.clone()),
         }
     }
 }
 
 fn look(layout: &Layout, item: &Item<'_>) -> Result<Found, Error> {
     let Some(name) = &item.body.file else { return Ok(Found::Staged) };
+    // No entry names the part, so a published file of its name says that an entry was lost.
+    match layout.published(name, Some(item.body.bytes)) {
+        Ok(false) => {}
+        Ok(true) => return Ok(Found::Visible),
+        Err(error) if error.code == FILE_NAME_TAKEN => return Ok(Found::Wrong(error)),
+        Err(error) => return Err(error),
+    }
     Ok(match layout.staging.metadata(&item.part().short)? {
         Some(found) if found.is_file && found.bytes == item.body.bytes => Found::Staged,
-        Some(found) => Found::Damaged(found.bytes),
-        None if layout.out.metadata(name)?.is_some() => Found::Visible,
+        Some(found) => Found::Wrong(Error::permanent(
+            "staged-file-damaged",
+            format!("the staged file has {} bytes, {} were prepared", found.bytes, item.body.bytes),
+        )),
         None => Found::Missing,
     })
 }

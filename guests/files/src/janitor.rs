@@ -32,6 +32,10 @@ fn abandon_one(ctx: &Ctx, layout: &Layout, head: Option<&Entry>, unsealed: &Unse
     let logged = layout.logged(&layout::epoch_name(ctx, &part.run, part.epoch))?;
     let named = head.into_iter().chain(&logged).any(|entry| entry.names(part));
     if named {
+        // A power cut may bring back the staged name of a published file; nobody else would remove it again.
+        if logged.is_some() {
+            layout.staging.remove_file(&part.short)?;
+        }
         return Ok(Outcome::Rejected(Error::permanent(
             "committed",
             format!("`{}` is committed and cannot be given back", part.short),

@@ -1,8 +1,8 @@
 //! The `files` sink: rows become whole files in a directory, epochs become whole entries in a log for readers.
 //!
 //! Rows are staged outside the readers' view. A commit first creates the next entry of a **position register**, a chain
-//! of files made with `link` (which fails when the name is taken); that is the atomic step. Then it renames the staged
-//! files into place and links the entry itself into the readers' log. Whoever comes next finishes what a crash left half
+//! of files made with `link` (which fails when the name is taken); that is the atomic step. Then it links the staged
+//! files into place, and the entry itself into the readers' log. Whoever comes next finishes what a crash left half
 //! done, before anything else: only the newest entry can be unfinished.
 //!
 //! README.md holds the readers' contract and the order of writes and flushes.

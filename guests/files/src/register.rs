@@ -14,6 +14,9 @@ pub(crate) const MAX_TRIES: u32 = 16;
 /// Unfinished entries of the same call that may lie around.
 const MAX_LEFTOVERS: u32 = 64;
 
+/// Code of the error that something else has a published file's name.
+pub(crate) const FILE_NAME_TAKEN: &str = "file-name-taken";
+
 /// What came of adding an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Appended {
@@ -124,7 +127,7 @@ impl Layout {
             if !decided {
                 self.register.sync()?;
             }
-            if self.move_files(entry, &log_name)? && !entry.files.is_empty() {
+            if self.link_files(entry, &log_name)? && !entry.files.is_empty() {
                 self.out.sync()?;
             }
             match self.register.hard_link(&layout::slot_name(slot), &self.epochs, &log_name) {
@@ -136,51 +139,52 @@ impl Layout {
             }
         }
         self.epochs.sync()?;
+        for committed in &entry.parts {
+            if committed.file.is_some() {
+                self.staging.remove_file(&committed.part.short)?;
+            }
+        }
         *durable = Some(slot);
         Ok(())
     }
 
-    /// Moves what is still staged into place. Answers `false` if others finished the whole publication meanwhile.
-    fn move_files(&self, entry: &Entry, log_name: &str) -> Result<bool, Error> {
+    /// Gives the staged files their published names; they keep the staged ones until those names are durable, so that
+    /// at no time a power cut can leave a file without a name. Answers `false` if others finished meanwhile.
+    fn link_files(&self, entry: &Entry, log_name: &str) -> Result<bool, Error> {
         for committed in &entry.parts {
             let Some(name) = &committed.file else { continue };
             let bytes = entry.files.iter().find(|file| file.name == *name).map(|file| file.bytes);
             let short = &committed.part.short;
-            let mut there = self.published(name, bytes)?;
-            if there {
-                // A power cut may keep both names of a file that was being renamed.
-                self.staging.remove_file(short)?;
-                continue;
-            }
-            match self.staging.rename(short, &self.out, name) {
-                Ok(()) => there = true,
-                Err(error) if error.is_not_found() => there = self.published(name, bytes)?,
+            match self.staging.hard_link(short, &self.out, name) {
+                Ok(()) => continue,
+                Err(error) if error.is_exists() || error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
             }
-            if !there {
-                if self.epochs.metadata(log_name)?.is_some() {
-                    return Ok(false);
-                }
-                return Err(Error::permanent(
-                    "committed-file-missing",
-                    format!(
-                        "epoch {} is committed, but `{name}` is neither published nor staged (`{short}`): somebody \
-                         removed it before the epoch was in `_epochs`; put the file back under one of the two names",
-                        entry.epoch
-                    ),
-                ));
+            if self.published(name, bytes)? {
+                continue;
             }
+            if self.epochs.metadata(log_name)?.is_some() {
+                return Ok(false);
+            }
+            return Err(Error::permanent(
+                "committed-file-missing",
+                format!(
+                    "epoch {} is committed, but `{name}` is neither published nor staged (`{short}`): somebody \
+                     removed it before the epoch was in `_epochs`; put the file back under one of the two names",
+                    entry.epoch
+                ),
+            ));
         }
         Ok(true)
     }
 
     /// Whether a published file is there; never takes another file for it.
-    fn published(&self, name: &str, bytes: Option<u64>) -> Result<bool, Error> {
+    pub(crate) fn published(&self, name: &str, bytes: Option<u64>) -> Result<bool, Error> {
         match self.out.metadata(name)? {
             None => Ok(false),
             Some(found) if found.is_file && bytes.is_none_or(|bytes| bytes == found.bytes) => Ok(true),
             Some(found) => Err(Error::permanent(
-                "file-name-taken",
+                FILE_NAME_TAKEN,
                 format!(
                     "`{name}` holds {} bytes where {} were committed: something else wrote it; move it away",
                     found.bytes,

@@ -47,10 +47,10 @@ struct Open {
 impl FilesWriter {
     pub(crate) fn open(ctx: &Ctx) -> Result<FilesWriter, Error> {
         let config = Config::of(ctx)?;
-        if let Some(layout) = Layout::open(ctx)? {
-            if layout.head()?.is_some_and(|head| head.fences(&ctx.run)) {
-                return Err(Error::fenced("fenced", "a newer run owns the output directory"));
-            }
+        if let Some(layout) = Layout::open(ctx)?
+            && layout.head()?.is_some_and(|head| head.fences(&ctx.run))
+        {
+            return Err(Error::fenced("fenced", "a newer run owns the output directory"));
         }
         Ok(FilesWriter { config, layout: None, part: None })
     }

@@ -66,6 +66,7 @@ pub struct Host {
     dirs: BTreeMap<String, PathBuf>,
     secrets: BTreeMap<String, String>,
     probe: Option<Probe>,
+    skips_flushes: bool,
     said: Mutex<Said>,
 }
 
@@ -108,6 +109,17 @@ impl Host {
     pub fn probe(mut self, probe: Probe) -> Self {
         self.probe = Some(probe);
         self
+    }
+
+    /// The probe sees flushes, the disk does not: for tests, which lose no power.
+    #[must_use]
+    pub fn without_flushes(mut self) -> Self {
+        self.skips_flushes = true;
+        self
+    }
+
+    pub(crate) fn flushes(&self) -> bool {
+        !self.skips_flushes
     }
 
     /// The context of one call.

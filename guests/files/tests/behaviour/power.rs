@@ -1,0 +1,238 @@
+//! Power cuts: what a disk may have kept of the calls so far, then recovery.
+//!
+//! The model is stricter than most file systems: without a flush of its directory any name may be there or not, each
+//! by itself, both halves of a rename too; without a flush of the file its content may be whole, cut or missing.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate_sdk::{Outcome, Sink};
+use tidegate_sink_files::Files;
+
+use crate::world::{Op, World, parts, recording, run};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Dir,
+    File(usize),
+}
+
+#[derive(Debug, Clone, Default)]
+struct Content {
+    written: Vec<u8>,
+    flushed: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Names {
+    flushed: BTreeMap<PathBuf, Node>,
+    current: BTreeMap<PathBuf, Node>,
+    pending: Vec<(PathBuf, Option<Node>)>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Disk {
+    contents: Vec<Content>,
+    dirs: BTreeMap<PathBuf, Names>,
+}
+
+impl Disk {
+    fn names(&mut self, path: &Path) -> &mut Names {
+        self.dirs.entry(path.parent().expect("below the root").to_owned()).or_default()
+    }
+
+    fn node(&mut self, path: &Path) -> Option<Node> {
+        self.names(path).current.get(path).copied()
+    }
+
+    fn set(&mut self, path: &Path, node: Option<Node>) {
+        let names = self.names(path);
+        names.pending.push((path.to_owned(), node));
+        match node {
+            Some(node) => names.current.insert(path.to_owned(), node),
+            None => names.current.remove(path),
+        };
+    }
+
+    fn content(&mut self, path: &Path) -> &mut Content {
+        let Some(Node::File(index)) = self.node(path) else { panic!("{} is no file", path.display()) };
+        &mut self.contents[index]
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::CreateDir(path) => self.set(path, Some(Node::Dir)),
+            Op::Create(path) => {
+                self.contents.push(Content::default());
+                let node = Node::File(self.contents.len() - 1);
+                self.set(path, Some(node));
+            }
+            Op::Write(path, bytes) => self.content(path).written.extend_from_slice(bytes),
+            Op::SyncFile(path) => {
+                let content = self.content(path);
+                content.flushed = Some(content.written.clone());
+            }
+            Op::SyncDir(path) => {
+                let names = self.dirs.entry(path.clone()).or_default();
+                names.flushed = names.current.clone();
+                names.pending.clear();
+            }
+            Op::Rename(from, to) => {
+                if let Some(node) = self.node(from) {
+                    self.set(to, Some(node));
+                    self.set(from, None);
+                }
+            }
+            Op::Link(from, to) => {
+                if let (Some(node), None) = (self.node(from), self.node(to)) {
+                    self.set(to, Some(node));
+                }
+            }
+            Op::Remove(path) => {
+                if self.node(path).is_some() {
+                    self.set(path, None);
+                }
+            }
+            Op::Look => {}
+        }
+    }
+
+    /// Writes what a power cut now could leave, as `choose` picks among `n` possibilities.
+    fn image(&self, from: &Path, to: &Path, choose: &mut impl FnMut(u64) -> u64) {
+        let contents: Vec<Vec<u8>> = self
+            .contents
+            .iter()
+            .map(|content| match (&content.flushed, choose(3)) {
+                (Some(flushed), _) if *flushed == content.written => flushed.clone(),
+                (_, 0) => content.written.clone(),
+                (_, 1) => content.written[..content.written.len() / 2].to_vec(),
+                (flushed, _) => flushed.clone().unwrap_or_default(),
+            })
+            .collect();
+        let mut linked: BTreeMap<usize, PathBuf> = BTreeMap::new();
+        let mut waiting = vec![from.to_owned()];
+        while let Some(dir) = waiting.pop() {
+            let Some(names) = self.dirs.get(&dir) else { continue };
+            let mut kept = names.flushed.clone();
+            for (path, node) in &names.pending {
+                if choose(2) == 0 {
+                    match node {
+                        Some(node) => kept.insert(path.clone(), *node),
+                        None => kept.remove(path),
+                    };
+                }
+            }
+            for (path, node) in kept {
+                let target = to.join(path.strip_prefix(from).expect("below the root"));
+                match node {
+                    Node::Dir => {
+                        fs::create_dir(&target).expect("new directory");
+                        waiting.push(path);
+                    }
+                    Node::File(index) => match linked.get(&index) {
+                        Some(first) => fs::hard_link(first, &target).expect("link"),
+                        None => {
+                            fs::write(&target, &contents[index]).expect("write");
+                            linked.insert(index, target);
+                        }
+                    },
+                }
+            }
+        }
+    }
+}
+
+/// xorshift: the same images every time.
+fn chooser(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move |n| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) % n
+    }
+}
+
+#[test]
+fn every_sealed_epoch_survives_a_power_cut_at_any_step_of_its_commit() {
+    let world = World::new();
+    let (probe, ops) = recording();
+    let (one, two) = (run(1), run(2));
+    let ctx = world.ctx_with(&one, 1, Some(probe));
+    let mut files = Files::default();
+    files.fence(&ctx, &Default::default()).expect("fences");
+    let mut sealed = Vec::new();
+    let mut marks = Vec::new();
+    let mut previous = Vec::new();
+    for epoch in 1..=3 {
+        let stage = |ordinal, rows| world.prepare(&ctx, &one, epoch, ordinal, rows).expect("stages").committable;
+        let committables = vec![stage(0, 3), stage(1, 2)];
+        sealed.push(committables.clone());
+        marks.push(ops.lock().expect("not poisoned").len());
+        let outcomes = files.commit(&ctx, &previous, &committables).expect("answers");
+        assert_eq!(outcomes, [Outcome::Committed, Outcome::Committed]);
+        previous = parts(&committables);
+    }
+    let ops = ops.lock().expect("not poisoned").clone();
+
+    let (mut images, mut decided, mut undecided) = (0, 0, 0);
+    let mut disk = Disk::default();
+    for (index, op) in ops.iter().enumerate() {
+        disk.apply(op);
+        // The newest epoch that is sealed at this point, and all that were committed before it.
+        let Some(newest) = marks.iter().rposition(|&mark| mark <= index) else { continue };
+        for seed in 0..12 {
+            let image = World::new();
+            let mut choose = chooser(index as u64 * 100 + seed);
+            // 0 and 1: nothing, or all, of what was not flushed.
+            match seed {
+                0 => disk.image(world.path(), image.path(), &mut |n| n - 1),
+                1 => disk.image(world.path(), image.path(), &mut |_| 0),
+                _ => disk.image(world.path(), image.path(), &mut choose),
+            }
+            images += 1;
+            let position = image.observe(&two);
+            let at = position.last.first().map_or(0, |part| part.epoch);
+            let newest_epoch = newest as u64 + 1;
+            assert!(at == newest_epoch || at + 1 == newest_epoch, "step {index} seed {seed}: stands at {at}");
+            if at == newest_epoch {
+                decided += 1
+            } else {
+                undecided += 1
+            }
+            // No row is visible before its epoch is decided, durably.
+            let visible = image.names("").into_iter().filter(|name| !name.starts_with('_'));
+            let ahead = visible.filter(|name| name[..20].parse::<u64>().expect("an epoch") > at).count();
+            assert_eq!(ahead, 0, "step {index} seed {seed}: rows visible before the decision");
+            image.logged_rows();
+
+            Files::default().fence(&image.ctx(&two, 1), &position).expect("fences");
+            let before = newest.checked_sub(1).map(|before| parts(&sealed[before])).unwrap_or_default();
+            let done = Files::default().commit(&image.ctx(&two, 1), &before, &sealed[newest]).expect("answers");
+            let fine = |o: &Outcome| matches!(o, Outcome::Committed | Outcome::AlreadyCommitted);
+            assert!(done.iter().all(fine), "step {index} seed {seed}: {done:?}");
+            let expected: Vec<_> = (1..=newest_epoch).map(|epoch| (1, epoch)).collect();
+            image.assert_visible(&expected);
+        }
+    }
+    assert!(images >= 500 && decided >= 100 && undecided >= 100, "{images} images, {decided} and {undecided}");
+}
+
+#[test]
+fn an_answer_of_committed_survives_a_power_cut_without_any_recovery() {
+    let world = World::new();
+    let (probe, ops) = recording();
+    let ctx = world.ctx_with(&run(1), 1, Some(probe));
+    let stage = |ordinal, rows| world.prepare(&ctx, &run(1), 1, ordinal, rows).expect("stages").committable;
+    let committables = [stage(0, 3), stage(1, 2)];
+    Files::default().commit(&ctx, &[], &committables).expect("answers");
+    let mut disk = Disk::default();
+    let ops: Arc<_> = ops;
+    ops.lock().expect("not poisoned").iter().for_each(|op| disk.apply(op));
+    let image = World::new();
+    disk.image(world.path(), image.path(), &mut |n| n - 1);
+    image.assert_visible(&[(1, 1)]);
+    assert_eq!(image.observe(&run(2)).last, parts(&committables));
+}

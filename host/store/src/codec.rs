@@ -271,7 +271,8 @@ impl Header {
             && header.last.is_none_or(|last| last >= header.first && last.0 < u64::MAX)
             && header.capacity >= 3 * SECTOR as u64
             && header.capacity.is_multiple_of(SECTOR as u64)
-            && header.capacity <= MAX_SEGMENT;
+            && header.capacity <= MAX_SEGMENT
+            && sector[10..16].iter().chain(&sector[50..SECTOR - 4]).all(|byte| *byte == 0);
         if sane { Ok(header) } else { Err(damaged("the header contradicts itself")) }
     }
 }

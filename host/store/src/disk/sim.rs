@@ -97,9 +97,9 @@ pub enum Fate {
 /// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// The device failed. A write has done half of its work; what a flush was to make durable never will be.
+    /// The device failed. A write has done half of its work, in whole sectors; what a flush was to make durable never will be.
     Eio,
-    /// No space is left. A write has done half of its work.
+    /// No space is left. A write has done half of its work, in whole sectors.
     Full,
 }
 
@@ -161,6 +161,15 @@ impl SimDisk {
     /// What a process sees now.
     pub fn visible(&self) -> Image {
         self.lock().now.clone()
+    }
+
+    /// Takes what is visible now as durable and forgets how it came about, so that a long test needs little memory.
+    pub fn forget(&self) {
+        let mut sim = self.lock();
+        let named: BTreeSet<u64> = sim.now.names.values().copied().collect();
+        sim.now.files.retain(|inode, _| named.contains(inode));
+        sim.base = sim.now.clone();
+        sim.ops.clear();
     }
 
     /// Which of the first `done` things could be lost by a power cut right after them.
@@ -362,7 +371,7 @@ impl Disk for SimDisk {
         let mut sim = self.lock();
         let inode = sim.inode(path)?;
         let fault = sim.fault();
-        let done = if fault.is_some() { bytes.len() / 2 } else { bytes.len() };
+        let done = if fault.is_some() { bytes.len() / 2 / SECTOR * SECTOR } else { bytes.len() };
         sim.run(Op::Write { inode, offset, bytes: bytes[..done].to_vec() });
         fault.map_or(Ok(()), |fault| Err(error(fault)))
     }

@@ -55,9 +55,10 @@ impl LocalLog {
         let newest = self.segments.len() - 1;
         let (path, offset) = (self.segments[newest].path(), self.segments[newest].used);
         if let Err(error) = self.disk.write(&path, offset, sectors) {
-            let error_is_full = is_full(&error);
+            let full = is_full(&error);
             let error = self.error(&path, "write", &error);
-            if error_is_full && self.cut_back(&path, offset, sectors.len()) {
+            let cut_back = self.cut_back(&path, offset, sectors.len());
+            if full && cut_back {
                 return AppendResult::NotWritten { message: error.to_string(), retryable: true };
             }
             self.poison(&error);

@@ -92,8 +92,9 @@ pub(crate) fn scan(
             continue;
         }
         let mut reader = SegmentReader::open(disk, dir, *first, entry)?;
-        reader.check_joint(&scan, &endings, position + 1 == files.len())?;
+        reader.check_order(scan.segments.last())?;
         let ending = reader.frames(&mut scan.index, visit)?;
+        reader.check_closed(scan.segments.last(), endings.last(), position + 1 == files.len())?;
         endings.push(ending);
         scan.segments.push(reader.segment);
     }
@@ -176,10 +177,10 @@ impl SegmentReader {
         Ok(SegmentReader { file, bytes, segment })
     }
 
-    /// Whether this segment goes on where the one before it ended.
-    fn check_joint(&self, scan: &Scan, endings: &[Ending], newest: bool) -> Result<(), StoreError> {
+    /// Whether this segment begins where the one before it ended.
+    fn check_order(&self, before: Option<&Segment>) -> Result<(), StoreError> {
         let first = self.segment.header.first;
-        let (Some(before), Some(ending)) = (scan.segments.last(), endings.last()) else {
+        let Some(before) = before else {
             return if first == Slot(1) { Ok(()) } else { Err(self.missing(Slot(1), first)) };
         };
         if self.segment.header.log != before.header.log {
@@ -189,26 +190,26 @@ impl SegmentReader {
             return Err(self.missing(before.next, first));
         }
         if first < before.next {
-            let detail =
-                format!("the file before it goes up to record {}, so two files claim this one", before.next.0 - 1);
+            let last = before.next.0 - 1;
+            let detail = format!("the file before it goes up to record {last}, so two files claim this one");
             return Err(StoreError::corrupt(&self.file, 16, Some(first), detail));
         }
-        // Between making a segment and closing the one before it, a crash leaves the new one empty.
-        let interrupted = newest && *ending == Ending::Open && self.holds_no_frame();
-        if *ending == Ending::Rolled || interrupted {
+        Ok(())
+    }
+
+    /// Whether the segment before this one was closed, as it is before anything is written here. Without that mark only
+    /// a newest segment without a whole frame is in order: either it was just made, or a recovery was about to drop it.
+    fn check_closed(&self, before: Option<&Segment>, ending: Option<&Ending>, newest: bool) -> Result<(), StoreError> {
+        let (Some(before), Some(ending)) = (before, ending) else { return Ok(()) };
+        if *ending == Ending::Rolled || (*ending == Ending::Open && newest && self.segment.is_empty()) {
             return Ok(());
         }
-        let file = self.file.with_file_name(layout::segment_name(before.header.first));
         Err(StoreError::corrupt(
-            file,
+            self.file.with_file_name(layout::segment_name(before.header.first)),
             before.used,
             Some(before.next),
             "a later file holds records, but this one has no mark that it is closed",
         ))
-    }
-
-    fn holds_no_frame(&self) -> bool {
-        self.bytes[SECTOR..].iter().all(|byte| *byte == 0)
     }
 
     fn missing(&self, from: Slot, first: Slot) -> StoreError {

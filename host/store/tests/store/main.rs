@@ -1,4 +1,10 @@
 //! What the store promises, tested from outside.
 
+mod crash;
+mod damage;
+mod faults;
+mod formats;
+mod memory;
 mod real;
+mod reclaim;
 mod support;

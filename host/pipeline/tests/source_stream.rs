@@ -188,3 +188,92 @@ async fn a_rate_counts_over_all_tasks() {
         assert!((Duration::from_secs(11)..Duration::from_secs(14)).contains(&took), "{took:?}");
     }
 }
+
+/// Gives a few bytes at a time, so that every cut falls somewhere.
+struct Dribble {
+    content: Vec<u8>,
+    at: usize,
+    random: u64,
+}
+
+fn next_random(state: &mut u64) -> usize {
+    *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+    (*state >> 33) as usize
+}
+
+impl std::io::Read for Dribble {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        let length = (1 + next_random(&mut self.random) % 7).min(self.content.len() - self.at).min(into.len());
+        into[..length].copy_from_slice(&self.content[self.at..self.at + length]);
+        self.at += length;
+        Ok(length)
+    }
+}
+
+/// All that was read, or the error's text.
+fn outcome(result: Result<All, SourceError>) -> (String, u64, Vec<(u64, String, Vec<u8>)>) {
+    match result {
+        Err(error) => (error.to_string().split_once(',').map_or(String::new(), |(_, rest)| rest.to_owned()), 0, vec![]),
+        Ok(all) => {
+            let bytes = all.bytes.into_values().flatten().collect::<Vec<u8>>();
+            let bad = all.bad.into_iter().map(|bad| (bad.line, bad.reason, bad.raw.to_vec())).collect();
+            (format!("{bytes:?}"), all.rows, bad)
+        }
+    }
+}
+
+#[test]
+fn where_reads_cut_the_input_makes_no_difference() {
+    let pieces: [&[u8]; 16] = [
+        b"\n",
+        b"\r\n",
+        b"\r",
+        b"\"",
+        b",",
+        b"\"\"",
+        b"1",
+        b"{}",
+        b"\xef\xbb\xbf",
+        b"\xff",
+        b"\"a\"",
+        b"[1,2]",
+        b" ",
+        b"\0",
+        b"1,2\n",
+        b"long long long",
+    ];
+    let mut random = 1;
+    let (mut errors, mut bad) = (0, 0);
+    for round in 0..300 {
+        let content: Vec<u8> = (0..next_random(&mut random) % 40)
+            .flat_map(|_| pieces[next_random(&mut random) % pieces.len()])
+            .copied()
+            .collect();
+        let max_line = [4, 16, 1 << 20][round % 3];
+        let columns = vec!["x".to_owned(), "y".to_owned()];
+        let csv =
+            Format::Csv(tidegate_pipeline::source::files::CsvOptions { header: false, columns, ..Default::default() });
+        for (format, encoding) in [
+            (Format::Raw, Encoding::Raw),
+            (Format::JsonLines, Encoding::JsonLines),
+            (csv.clone(), Encoding::JsonLines),
+            (csv, Encoding::Csv),
+        ] {
+            let dir = tempdir().unwrap();
+            write(dir.path(), "f", &content);
+            let mut options = FilesOptions::new(dir.path(), vec!["f".to_owned()], format.clone());
+            options.max_line = max_line;
+            let source = FilesSource::new(options).unwrap();
+            let whole = outcome(read_from(&source, encoding, None, 1, 1 << 20));
+            let by_row = outcome(read_from(&source, encoding, None, 1, 1));
+            let input = Dribble { content: content.clone(), at: 0, random: round as u64 };
+            let source = StdinSource::with_input(StdinOptions { format, max_line }, Box::new(input)).unwrap();
+            let dribbled = outcome(read_from(&source, encoding, None, 1, 1));
+            assert_eq!(by_row, whole, "{:?} {encoding:?} {max_line}", String::from_utf8_lossy(&content));
+            assert_eq!(dribbled, whole, "{:?} {encoding:?} {max_line}", String::from_utf8_lossy(&content));
+            errors += u32::from(whole.1 == 0);
+            bad += whole.2.len();
+        }
+    }
+    assert!(errors > 20 && bad > 200, "{errors} {bad}");
+}

@@ -6,6 +6,8 @@
 //! - **A file is the same file** if it has not shrunk, its first 4 KiB are the same, and so is 1 KiB before the
 //!   position. Content is never read whole to find out. Its name counts, its inode does not: files restored from a
 //!   backup go on.
+//! - **The name is the identity.** A finished file under another name is another file, and is read; if it looks like a
+//!   finished one that is gone, that is logged as a warning.
 //! - **A file may go** when it is finished. Its position is kept, so that it is not read again if it comes back.
 //! - **Compressed files** are read again from the start to find a position, which takes time and changes nothing.
 
@@ -121,7 +123,9 @@ impl FilesSource {
             tracing::info!(count = found.len(), files = ?names, "new files since the checkpoint");
         }
         for (name, path) in found {
-            partitions.push(Partition::find(&name, path, None, self.options.compression)?);
+            let partition = Partition::find(&name, path, None, self.options.compression)?;
+            warn_if_renamed(&partition, &gone);
+            partitions.push(partition);
         }
         Ok(Found { partitions, gone })
     }
@@ -161,6 +165,17 @@ impl Source for FilesSource {
                 Box::new(reader) as Box<dyn Reader>
             })
             .collect())
+    }
+}
+
+/// Equal files exist (a day without data looks like any other), so this is no reason to stop.
+fn warn_if_renamed(new: &Partition, gone: &[(String, String)]) {
+    let same = |text: &str| {
+        Position::parse(&new.name, text)
+            .is_ok_and(|old| old.size > 0 && old.size == new.position.size && old.head == new.position.head)
+    };
+    if let Some((old, _)) = gone.iter().find(|(_, text)| same(text)) {
+        tracing::warn!(file = %new.name, %old, "looks like a finished file that was renamed; its rows are read again");
     }
 }
 

@@ -46,7 +46,8 @@ pub trait Log: Send {
     fn read_state(&mut self, chunk: &StateChunk) -> Result<Bytes, StoreError>;
 
     /// Deletes all pieces of state but these, and returns how many. Everything is classified before anything is
-    /// deleted; what cannot be classified, or a piece of `keep` that is missing, stops it.
+    /// deleted; what cannot be classified, or a piece of `keep` that is missing, stops it. Pieces that were put for an
+    /// epoch which is not sealed yet belong in `keep` as well.
     ///
     /// # Errors
     /// Then, before the first deletion, nothing was deleted.

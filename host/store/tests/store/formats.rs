@@ -3,7 +3,7 @@
 //! `tests/old-formats/v<N>/` holds logs as version N wrote them; they are kept for ever. A new version gets a folder of
 //! its own: run this test once with `TIDEGATE_WRITE_FORMATS=1`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,7 @@ fn every_kind() -> Vec<Body> {
         Body::Forget(Forget { name: "monday".to_owned() }),
         Body::Retire(Retire { of: vec![of] }),
         Body::Released(Released { sink: sink(), resources: vec![external()] }),
+        Body::Deleted(Deleted { gone: vec![SlotRange { first: Slot(2), last: Slot(3) }] }),
         Body::Seal(Box::new(Seal {
             epoch: Epoch(4),
             reason: CutReason::Stop,
@@ -149,6 +150,24 @@ fn full_seal(reason: CutReason) -> Body {
     }))
 }
 
+/// A number per kind of record. A new kind does not compile here until it has one, and then must be among the golden ones.
+fn kind(body: &Body) -> usize {
+    match body {
+        Body::Open(_) => 0,
+        Body::Intent(_) => 1,
+        Body::Bound(_) => 2,
+        Body::Seal(_) => 3,
+        Body::Outcomes => 4,
+        Body::Decision(_) => 5,
+        Body::Savepoint(_) => 6,
+        Body::Forget(_) => 7,
+        Body::Retire(_) => 8,
+        Body::Released(_) => 9,
+        Body::Deleted(_) => 10,
+        Body::Finished(_) => 11,
+    }
+}
+
 fn outcomes() -> Vec<OutcomeEntry> {
     let error = PluginError { kind: ErrorKind::Permanent, code: "E1".to_owned(), message: "no".to_owned() };
     let outcomes = [
@@ -190,7 +209,7 @@ fn golden_log() -> (Image, Vec<Record>) {
         append_all(&mut log, std::slice::from_ref(&record));
         records.push(record);
     }
-    let dead: Vec<Slot> = (20..35).map(Slot).collect();
+    let dead: Vec<Slot> = (21..35).map(Slot).collect();
     log.delete(&dead).unwrap();
     records.retain(|record| !dead.contains(&record.slot));
     log.put_state(&[5; 9000]).unwrap();
@@ -257,6 +276,8 @@ fn write(image: &Image, folder: &Path) {
 #[test]
 fn the_format_of_today_is_the_one_that_is_kept() {
     let (image, records) = golden_log();
+    let kinds: BTreeSet<usize> = records.iter().map(|record| kind(&record.body)).collect();
+    assert_eq!(kinds, (0..12).collect());
     if std::env::var_os("TIDEGATE_WRITE_FORMATS").is_some() {
         assert!(!folder().exists(), "a folder of old formats is never changed: raise the version");
         write(&image, &folder().join("good"));

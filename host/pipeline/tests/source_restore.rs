@@ -232,16 +232,17 @@ fn a_position_past_any_sense_is_refused_without_a_panic() {
     write(dir.path(), "b.gz", gzip(b"1\n2\n"));
     let source = files(dir.path(), "*", Format::Raw);
     let all = read_from(&source, Encoding::Raw, None, 1, 1).unwrap();
-    for from in ["\"offset\":2", "\"line\":1", "\"head-len\":4"] {
-        let key = from.split(':').next().unwrap();
-        for (partition, text) in &all.cuts[0].0.partitions {
-            let mut cut = all.cuts[0].0.clone();
-            let at = text.find(key).unwrap() + key.len() + 1;
-            let end = at + text[at..].find(|c: char| !c.is_ascii_digit()).unwrap();
-            cut.partitions.insert(partition.clone(), format!("{}{}{}", &text[..at], u64::MAX, &text[end..]));
-            // Lines are not checked against content; the others are.
-            let result = read_from(&source, Encoding::Raw, Some(&cut), 1, 1);
-            assert!(key == "\"line\"" || result.is_err(), "{key} of {partition}");
+    for key in ["\"offset\":", "\"line\":", "\"head-len\":", "\"size\":"] {
+        for number in [u64::MAX, i64::MAX as u64] {
+            // The first file is at its end, the second in the middle.
+            for (partition, text) in &all.cuts[2].0.partitions {
+                let mut cut = all.cuts[2].0.clone();
+                let at = text.find(key).unwrap() + key.len();
+                let end = at + text[at..].find(|c: char| !c.is_ascii_digit()).unwrap();
+                cut.partitions.insert(partition.clone(), format!("{}{number}{}", &text[..at], &text[end..]));
+                let error = read_from(&source, Encoding::Raw, Some(&cut), 1, 1).unwrap_err();
+                assert!(error.permanent(), "{key} of {partition}: {error}");
+            }
         }
     }
 }
@@ -279,4 +280,65 @@ fn dropping_the_future_loses_no_rows() {
         let all = drain(&mut readers, 1).await.unwrap();
         assert_eq!(all.text("a"), "1\n2\n3\n");
     });
+}
+
+#[test]
+fn a_bad_line_behind_the_position_may_be_corrected() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "{}\nbad\n[]\n");
+    let source = files(dir.path(), "a", Format::JsonLines);
+    let all = read_from(&source, Encoding::JsonLines, None, 1, 1).unwrap();
+    let cut = &all.cuts[0].0;
+    write(dir.path(), "a", "{}\n\"good\"\n[]\n");
+    let rest = read_from(&source, Encoding::JsonLines, Some(cut), 1, 1 << 20).unwrap();
+    assert_eq!((rest.text("a").as_str(), rest.bad.len()), ("\"good\"\n[]\n", 0));
+    // Not one before it.
+    write(dir.path(), "a", "[]\n\"good\"\n[]\n");
+    assert!(read_from(&source, Encoding::JsonLines, Some(cut), 1, 1 << 20).is_err());
+}
+
+#[test]
+fn a_file_of_which_nothing_was_read_may_be_replaced() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "1\n");
+    write(dir.path(), "b", "2\n3\n");
+    write(dir.path(), "c.gz", &gzip(b"4\n5\n")[..20]);
+    let source = files(dir.path(), "*", Format::Raw);
+    let positions = source.open(Encoding::Raw, None, 1).unwrap()[0].initial_positions().into_iter().collect();
+    write(dir.path(), "b", "6\n");
+    write(dir.path(), "c.gz", gzip(b"7\n"));
+    let all = read_from(&source, Encoding::Raw, Some(&cut(&positions)), 1, 1 << 20).unwrap();
+    assert_eq!((all.text("b").as_str(), all.text("c.gz").as_str()), ("6\n", "7\n"));
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_an_error_and_not_an_end() {
+    let dir = tempdir().unwrap();
+    let content = "0123456\n".repeat(400_000);
+    write(dir.path(), "a", &content);
+    let source = files(dir.path(), "a", Format::Raw);
+    run(async {
+        let mut readers = source.open(Encoding::Raw, None, 1).unwrap();
+        readers[0].next(1000).await.unwrap();
+        std::fs::OpenOptions::new().write(true).open(dir.path().join("a")).unwrap().set_len(2_000_000).unwrap();
+        let error = drain(&mut readers, 1 << 20).await.unwrap_err();
+        assert!(error.to_string().starts_with("a: the file shrank from 3200000 to 2000000 bytes while"), "{error}");
+        assert!(readers[0].next(1).await.is_err(), "an error stays");
+    });
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read_gives_its_new_rows() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "0123456\n".repeat(400_000));
+    let source = files(dir.path(), "a", Format::Raw);
+    let all = run(async {
+        let mut readers = source.open(Encoding::Raw, None, 1).unwrap();
+        readers[0].next(8).await.unwrap();
+        append(dir.path(), "a", "new\n");
+        drain(&mut readers, 1 << 20).await.unwrap()
+    });
+    assert_eq!(all.rows, 400_000);
+    assert!(all.text("a").ends_with("\nnew\n"));
+    assert_eq!(read_from(&source, Encoding::Raw, Some(&all.cut()), 1, 1).unwrap().rows, 0);
 }

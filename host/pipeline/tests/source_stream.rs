@@ -210,8 +210,10 @@ impl std::io::Read for Dribble {
     }
 }
 
-/// All that was read, or the error's text.
-fn outcome(result: Result<All, SourceError>) -> (String, u64, Vec<(u64, String, Vec<u8>)>) {
+/// Bytes or the error's text, rows, and bad rows.
+type Outcome = (String, u64, Vec<(u64, String, Vec<u8>)>);
+
+fn outcome(result: Result<All, SourceError>) -> Outcome {
     match result {
         Err(error) => (error.to_string().split_once(',').map_or(String::new(), |(_, rest)| rest.to_owned()), 0, vec![]),
         Ok(all) => {

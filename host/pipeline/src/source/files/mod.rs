@@ -3,9 +3,10 @@
 //! - **Finished is not for ever.** A finished pipeline run again reads new files that match, and rows appended to
 //!   files it has read. Where the old last line had no newline, appended bytes would belong to a row that was handed on
 //!   already; such a file is refused.
-//! - **A file is the same file** if it has not shrunk, its first 4 KiB are the same, and so is 1 KiB before the
-//!   position. Content is never read whole to find out. Its name counts, its inode does not: files restored from a
-//!   backup go on.
+//! - **A file is the same file** if it has not shrunk, and of what was read of it the first 4 KiB and the last 1 KiB are
+//!   the same. Content is never read whole to find out. What lies behind the position may be corrected; a file of which
+//!   nothing was read may be replaced. A compressed file's first 4 KiB count as they are, wherever its position. The
+//!   inode does not count: files restored from a backup go on.
 //! - **The name is the identity.** A finished file under another name is another file, and is read; if it looks like a
 //!   finished one that is gone, that is logged as a warning.
 //! - **A file may go** when it is finished. Its position is kept, so that it is not read again if it comes back.
@@ -170,10 +171,7 @@ impl Source for FilesSource {
 
 /// Equal files exist (a day without data looks like any other), so this is no reason to stop.
 fn warn_if_renamed(new: &Partition, gone: &[(String, String)]) {
-    let same = |text: &str| {
-        Position::parse(&new.name, text)
-            .is_ok_and(|old| old.size > 0 && old.size == new.position.size && old.head == new.position.head)
-    };
+    let same = |text: &str| Position::parse(&new.name, text).is_ok_and(|old| old.size > 0 && new.looks_like(&old));
     if let Some((old, _)) = gone.iter().find(|(_, text)| same(text)) {
         tracing::warn!(file = %new.name, %old, "looks like a finished file that was renamed; its rows are read again");
     }

@@ -46,6 +46,15 @@ impl Partition {
         Ok(Self { name: name.into(), path, position })
     }
 
+    /// Whether its size and first bytes are those of another file's position.
+    pub(super) fn looks_like(&self, other: &Position) -> bool {
+        let head_len = usize::try_from(other.head_len).unwrap_or(usize::MAX);
+        let identity = File::open(&self.path).and_then(|file| Identity::of(&file));
+        identity.is_ok_and(|identity| {
+            identity.size == other.size && identity.head.get(..head_len).is_some_and(|head| digest(head) == other.head)
+        })
+    }
+
     fn io(&self, error: io::Error) -> SourceError {
         SourceError::Io { path: self.path.clone(), error }
     }
@@ -91,6 +100,8 @@ fn identify(
 pub(super) struct OpenPartition {
     partition: Partition,
     compression: Compression,
+    /// The file's first bytes.
+    head: Vec<u8>,
     rows: Rows,
     /// Shares its offset with the file that `rows` reads: tells how much of a compressed file was read.
     file: File,
@@ -129,7 +140,7 @@ impl OpenPartition {
         let name = partition.name.clone();
         let rows = Rows::new(window, name, &settings.format, settings.encoding, settings.longest, header.as_deref());
         let skip_to = (start > 0 && !seek).then_some(start);
-        Ok(Self { partition, compression, rows, file: shared, skip_to })
+        Ok(Self { partition, compression, head: identity.head, rows, file: shared, skip_to })
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -175,6 +186,7 @@ impl OpenPartition {
         position.offset = window.offset();
         position.line = window.lines();
         position.tail = digest(window.tail());
+        position.cover_head(&self.head, self.compression != Compression::None);
         position.done = window.finished();
         position.open_end = window.open_end();
         if position.done {

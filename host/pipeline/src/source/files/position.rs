@@ -27,7 +27,8 @@ pub(super) struct Position {
     pub(super) open_end: bool,
     /// The file's own size in bytes, which never shrinks.
     pub(super) size: u64,
-    /// How many of its first bytes `head` stands for.
+    /// How many of the file's first bytes `head` stands for: none behind `offset`, which may still be corrected. Of a
+    /// compressed file they are compressed bytes, of which it is not known how far they reach.
     pub(super) head_len: u64,
     /// Their digest.
     pub(super) head: String,
@@ -38,23 +39,39 @@ pub(super) struct Position {
 impl Position {
     /// At the start of a file.
     pub(super) fn start(identity: &Identity) -> Self {
-        Self {
+        let mut start = Self {
             offset: 0,
             line: 0,
             done: false,
             open_end: false,
             size: identity.size,
-            head_len: identity.head.len() as u64,
-            head: digest(&identity.head),
+            head_len: 0,
+            head: digest(&[]),
             tail: digest(&[]),
+        };
+        start.cover_head(&identity.head, identity.compressed);
+        start
+    }
+
+    /// Extends `head` as far as the position allows.
+    pub(super) fn cover_head(&mut self, head: &[u8], compressed: bool) {
+        let offset = usize::try_from(self.offset).unwrap_or(usize::MAX);
+        let length = if compressed { head.len() } else { head.len().min(offset) };
+        if length as u64 > self.head_len {
+            self.head_len = length as u64;
+            self.head = digest(&head[..length]);
         }
     }
 
     pub(super) fn parse(partition: &str, text: &str) -> Result<Self, SourceError> {
-        serde_json::from_str(text).map_err(|error| SourceError::Position {
-            partition: partition.to_owned(),
-            problem: format!("it is not one of the `files` source ({error})"),
-        })
+        let wrong = |problem: String| SourceError::Position { partition: partition.to_owned(), problem };
+        let position: Self = serde_json::from_str(text)
+            .map_err(|error| wrong(format!("it is not one of the `files` source ({error})")))?;
+        // Every line has a byte. Also keeps the count of lines far from overflowing.
+        if position.line > position.offset || position.offset > i64::MAX as u64 {
+            return Err(wrong(format!("{} lines in {} bytes cannot be", position.line, position.offset)));
+        }
+        Ok(position)
     }
 
     pub(super) fn to_json(&self) -> String {
@@ -67,6 +84,10 @@ impl Position {
     /// # Errors
     /// The file shrank, was replaced, or grew behind a line without a newline.
     pub(super) fn check(mut self, partition: &str, file: &File, identity: &Identity) -> Result<Self, SourceError> {
+        if self.offset == 0 && !self.done {
+            // Nothing was read of it yet: whatever is there now is read.
+            return Ok(Self::start(identity));
+        }
         let changed = |how: String| SourceError::Changed { partition: partition.to_owned(), how };
         if identity.size < self.size {
             return Err(changed(format!("the file shrank from {} to {} bytes", self.size, identity.size)));
@@ -95,8 +116,7 @@ impl Position {
             self.done = false;
             self.size = identity.size;
         }
-        self.head_len = identity.head.len() as u64;
-        self.head = digest(&identity.head);
+        self.cover_head(&identity.head, identity.compressed);
         Ok(self)
     }
 }

@@ -265,11 +265,10 @@ fn decide(
     }
     let remembered = subject.remembered(head);
     let found: Vec<Found> = subject.items.iter().map(|item| look(layout, item)).collect::<Result<_, Error>>()?;
-    if found.iter().any(|found| !matches!(found, Found::Staged)) {
-        let lost = remembered == Remembered::NeverCommitted;
-        let outcomes = found.iter().map(|found| found.outcome(remembered)).collect();
-        let gone = found.iter().any(|found| matches!(found, Found::Missing));
-        return Ok(if lost && gone { Decision::Lost(outcomes) } else { Decision::Answer(outcomes) });
+    match worst(&found, remembered) {
+        None => {}
+        Some(Outcome::Never) => return Ok(Decision::Lost(subject.all(Outcome::Never))),
+        Some(outcome) => return Ok(Decision::Answer(subject.all(outcome))),
     }
     if remembered == Remembered::Passed {
         let message = format!("a later epoch of run {} is committed already", subject.run);
@@ -297,16 +296,20 @@ enum Found {
     Wrong(Error),
 }
 
-impl Found {
-    fn outcome(&self, remembered: Remembered) -> Outcome {
-        match self {
-            Found::Staged => Outcome::NotCommitted,
-            Found::Missing if remembered == Remembered::NeverCommitted => Outcome::Never,
-            // A marker that is not there is no proof: it may have been removed together with the file.
-            Found::Missing | Found::Visible => Outcome::Unknown,
-            Found::Wrong(error) => Outcome::Rejected(error.clone()),
-        }
-    }
+/// An epoch is committed with all its parts or not at all, so the worst of them speaks for all.
+fn worst(found: &[Found], remembered: Remembered) -> Option<Outcome> {
+    let refused = found.iter().find_map(|found| match found {
+        Found::Wrong(error) => Some(Outcome::Rejected(error.clone())),
+        _ => None,
+    });
+    let gone = || found.iter().any(|found| matches!(found, Found::Missing));
+    let hidden = || found.iter().any(|found| matches!(found, Found::Visible));
+    refused.or_else(|| match remembered {
+        Remembered::NeverCommitted if gone() && !hidden() => Some(Outcome::Never),
+        // A marker that is not there is no proof: it may have been removed together with the file.
+        _ if gone() || hidden() => Some(Outcome::Unknown),
+        _ => None,
+    })
 }
 
 fn look(layout: &Layout, item: &Item<'_>) -> Result<Found, Error> {
@@ -322,7 +325,7 @@ fn look(layout: &Layout, item: &Item<'_>) -> Result<Found, Error> {
         Some(found) if found.is_file && found.bytes == item.body.bytes => Found::Staged,
         Some(found) => Found::Wrong(Error::permanent(
             "staged-file-damaged",
-            format!("the staged file has {} bytes, {} were prepared", found.bytes, item.body.bytes),
+            format!("`{}` has {} bytes, {} were prepared", item.part().short, found.bytes, item.body.bytes),
         )),
         None => Found::Missing,
     })

@@ -97,6 +97,25 @@ fn what_a_crash_left_half_done_is_finished_by_the_fence_alone() {
 }
 
 #[test]
+fn what_a_crash_left_half_done_is_finished_by_the_next_commit_alone() {
+    let mut finished = 0;
+    sweep(|number| {
+        let world = World::new();
+        let one = run(1);
+        let first = world.stage_epoch(&one, 1);
+        let (probe, calls) = crash_at(number);
+        let _ = Files::default().commit(&world.ctx_with(&one, 1, Some(probe)), &[], &first);
+        if world.observe(&one).last == parts(&first) {
+            finished += 1;
+            world.commit_epoch(&one, 2, &parts(&first));
+            world.assert_visible(&[(1, 1), (1, 2)]);
+        }
+        calls.load(Ordering::SeqCst) > number
+    });
+    assert!(finished >= 5, "{finished} epochs were finished by the next commit");
+}
+
+#[test]
 fn crash_after_every_step_of_a_fence_then_the_same_or_another_run_fences() {
     for second in [2, 3] {
         let reached = sweep(|number| {

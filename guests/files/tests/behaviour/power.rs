@@ -6,12 +6,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use tidegate_sdk::fs::ErrorKind;
+use tidegate_sdk::native::{FsOp, Probe};
 use tidegate_sdk::{Outcome, Sink};
 use tidegate_sink_files::Files;
 
-use crate::world::{Op, World, parts, recording, run};
+use crate::world::{Op, World, io_error, parts, recording, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
@@ -218,6 +220,64 @@ fn every_sealed_epoch_survives_a_power_cut_at_any_step_of_its_commit() {
         }
     }
     assert!(images >= 500 && decided >= 100 && undecided >= 100, "{images} images, {decided} and {undecided}");
+}
+
+/// Records calls; from this one on the process is dead, and none is made.
+fn recording_until(dead_from: usize) -> (Probe, Arc<Mutex<Vec<Op>>>) {
+    let (record, ops) = recording();
+    let made = ops.clone();
+    let probe = move |op: FsOp<'_>| {
+        let dead = made.lock().expect("not poisoned").len() >= dead_from;
+        if dead { Err(io_error(ErrorKind::Other)) } else { record(op) }
+    };
+    (Arc::new(probe), ops)
+}
+
+fn taken(ops: &Arc<Mutex<Vec<Op>>>) -> Vec<Op> {
+    std::mem::take(&mut *ops.lock().expect("not poisoned"))
+}
+
+#[test]
+fn a_power_cut_in_the_repeat_of_a_commit_that_a_crash_cut_short_keeps_the_order_of_things() {
+    let (mut images, mut crashes) = (0, 0);
+    for dead_from in 0..200 {
+        let world = World::new();
+        let (one, two) = (run(1), run(2));
+        let (probe, staging) = recording();
+        let ctx = world.ctx_with(&one, 1, Some(probe));
+        Files::default().fence(&ctx, &Default::default()).expect("fences");
+        let stage = |ordinal, rows| world.prepare(&ctx, &one, 1, ordinal, rows).expect("stages").committable;
+        let committables = [stage(0, 3), stage(1, 2)];
+        let mut disk = Disk::default();
+        taken(&staging).iter().for_each(|op| disk.apply(op));
+
+        let (probe, first) = recording_until(dead_from);
+        let done = Files::default().commit(&world.ctx_with(&one, 1, Some(probe)), &[], &committables).is_ok();
+        taken(&first).iter().for_each(|op| disk.apply(op));
+        let (probe, second) = recording();
+        Files::default().commit(&world.ctx_with(&one, 2, Some(probe)), &[], &committables).expect("answers");
+        for (index, op) in taken(&second).iter().enumerate() {
+            disk.apply(op);
+            for seed in 0..4 {
+                let image = World::new();
+                let mut choose = chooser((dead_from * 1000 + index * 10) as u64 + seed);
+                disk.image(world.path(), image.path(), &mut choose);
+                images += 1;
+                let visible = !image.plain_rows().is_empty();
+                let position = image.observe(&two);
+                assert!(!visible || !position.last.is_empty(), "dead from {dead_from}, step {index}: undecided rows");
+                image.logged_rows();
+                Files::default().fence(&image.ctx(&two, 1), &position).expect("fences");
+                Files::default().commit(&image.ctx(&two, 1), &[], &committables).expect("answers");
+                image.assert_visible(&[(1, 1)]);
+            }
+        }
+        if done {
+            break;
+        }
+        crashes += 1;
+    }
+    assert!((10..199).contains(&crashes) && images >= 300, "{crashes} crashes, {images} images");
 }
 
 #[test]

@@ -178,7 +178,7 @@ impl Coordinator {
             let message = format!("`{part}` is not the name of a part of sink `{sink}`");
             return refuse(ErrorKind::Denied, "foreign-part", message);
         }
-        if part.is_some_and(|part| Some(part.run) != self.run || part.epoch < self.writing.epoch_in_work()) {
+        if part.is_some_and(|part| Some(part.run) != self.run || part.epoch < self.writing.epoch_open_for_intents()) {
             return refuse(ErrorKind::EpochLost, "not-writing", "that part is not being written any more".to_owned());
         }
         if self.history.ledger().was_released(&ResourceKey::of(sink, resource)) {

@@ -87,7 +87,9 @@ impl Coordinator {
             };
             let named = self.history.ledger().get(&ResourceKey::of(sink, &intent.resource));
             let named = named.is_some_and(|entry| entry.holders.len() > 1);
-            if let (true, false, Some(part)) = (left, named, part) {
+            let sealed =
+                intent.part.is_some() && part.as_ref().is_some_and(|part| self.history.may_be_sealed(part.epoch_ref()));
+            if let (true, false, Some(part)) = (left && !sealed, named, part) {
                 parts.entry(part).or_default().push(intent.resource.clone());
             }
         }

@@ -41,7 +41,7 @@ pub(super) fn compare_unseen(history: &History, sink: &SinkId, back_to: Option<E
     let from = back_to?;
     let standing = history.standing(sink);
     let left_behind = standing.newest.iter().any(|part| !history.descends(from, part.epoch_ref()));
-    left_behind.then(|| Mismatch::Ahead { destination: standing.newest, log: Some(from) })
+    left_behind.then_some(Mismatch::Ahead { destination: standing.newest, log: Some(from) })
 }
 
 /// The policies that would allow this mismatch.

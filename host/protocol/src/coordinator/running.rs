@@ -58,6 +58,12 @@ impl Writing {
         self.preparing().unwrap_or(self.epoch)
     }
 
+    /// The oldest epoch whose seal is not under way: nothing can be announced for a sealed one.
+    pub(super) fn epoch_open_for_intents(&self) -> Epoch {
+        let open = self.barrier.as_ref().filter(|barrier| !barrier.sealing);
+        open.map_or(self.epoch, |barrier| barrier.epoch)
+    }
+
     /// Parts prepared and not sealed yet: their resources are pinned (P5).
     pub(super) fn prepared(&self) -> impl Iterator<Item = (&SinkId, &Prepared)> {
         let parts = self.barrier.iter().flat_map(|barrier| &barrier.parts);

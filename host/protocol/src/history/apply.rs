@@ -127,7 +127,7 @@ impl History {
             Body::Forget(_) => Ok(()),
             Body::Retire(retire) => self.check_retire(record.slot, retire),
             Body::Released(released) => self.check_released(released),
-            Body::Finished(finished) => self.check_finished(finished),
+            Body::Finished(finished) => self.check_finished(record.slot, finished),
             Body::Deleted(deleted) => self.check_deleted(record.slot, &deleted.gone),
         }
     }
@@ -153,9 +153,9 @@ impl History {
                 return Err(Kind::ParentRetired(parent));
             }
         }
+        // A parent further down the same line is the newest epoch whose seal is deleted, while an older one is kept.
         match self.tip {
-            // A tip whose seal is deleted was left behind by a fork long ago.
-            Some(newest) if open.parent != Some(newest) && self.epochs.contains_key(&newest) => {
+            Some(newest) if !open.parent.is_some_and(|parent| self.descends(parent, newest)) => {
                 self.check_fork(open, newest)
             }
             _ => Ok(()),
@@ -284,7 +284,10 @@ impl History {
     fn check_retire(&self, slot: Slot, retire: &Retire) -> Check {
         for of in &retire.of {
             let Some(epoch) = self.known(*of, slot)? else { continue };
-            if let Some(why) = self.must_be_kept(epoch) {
+            // What is newer than it may be deleted by now; what still speaks of it is not.
+            let newer_gone = self.gone_between(epoch.slot, slot);
+            let why = if newer_gone { self.needed_itself(epoch) } else { self.must_be_kept(epoch) };
+            if let Some(why) = why {
                 return Err(Kind::MustBeKept { of: *of, why });
             }
         }
@@ -306,10 +309,10 @@ impl History {
         self.intents.get(&intent).is_some_and(|intent| Some(intent.run) != self.newest_run())
     }
 
-    fn check_finished(&self, finished: &Finished) -> Check {
+    fn check_finished(&self, slot: Slot, finished: &Finished) -> Check {
         let ended = self.epochs.values().all(SealedEpoch::ended);
-        // A later fold may meet it when its epoch is deleted and another one the newest.
-        if self.tip == Some(finished.last) && ended { Ok(()) } else { Err(Kind::NotFinished) }
+        let newest = self.tip == Some(finished.last) || self.known(finished.last, slot)?.is_none();
+        if newest && ended { Ok(()) } else { Err(Kind::NotFinished) }
     }
 
     fn apply_outcome(&mut self, entry: &OutcomeEntry, slot: Slot) {
@@ -356,8 +359,7 @@ impl History {
                 Note::Finished(finished.last)
             }
             Body::Deleted(deleted) => {
-                self.gone = deleted.gone.clone();
-                self.drop_gone();
+                self.give_up(&deleted.gone);
                 Note::Deleted
             }
         }
@@ -402,7 +404,10 @@ impl History {
 
     fn apply_intent(&mut self, record: &Record, intent: &Intent) -> Note {
         let key = ResourceKey::of(&intent.sink, &intent.resource);
-        self.ledger.hold(key, &intent.resource, Holder::Intent(intent.number), record.written_at);
+        let sealed = intent.part.as_ref().and_then(|short| self.sealed_short(&intent.sink, record, intent, short));
+        let state = sealed.map_or(IntentState::Open, IntentState::Sealed);
+        let holder = sealed.map_or(Holder::Intent(intent.number), Holder::Checkpoint);
+        self.ledger.hold(key, &intent.resource, holder, record.written_at);
         let entry = IntentEntry {
             run: record.run,
             sink: intent.sink.clone(),
@@ -410,10 +415,16 @@ impl History {
             epoch: intent.epoch,
             resource: intent.resource.clone(),
             bound: false,
-            state: IntentState::Open,
+            state,
         };
         self.intents.insert(intent.number, entry);
         Note::Intent(intent.number)
+    }
+
+    /// The epoch that holds this part, if it was sealed before the announcement came into the log.
+    fn sealed_short(&self, sink: &SinkId, record: &Record, intent: &Intent, short: &str) -> Option<EpochRef> {
+        let of = EpochRef { run: record.run, epoch: intent.epoch };
+        self.epochs.get(&of)?.parts(sink).iter().any(|part| part.short == short).then_some(of)
     }
 
     fn apply_bound(&mut self, bound: &Bound, written_at: u64) -> Note {

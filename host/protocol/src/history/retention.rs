@@ -4,27 +4,32 @@ use std::collections::BTreeSet;
 
 use super::apply::resource_keys;
 use super::{CheckpointState, History, HistoryErrorKind as Kind, IntentState, Note, ResourceKey, SealedEpoch};
-use crate::ids::{EpochRef, Slot};
+use crate::ids::{EpochRef, PartId, Slot};
 use crate::record::SlotRange;
 
 impl History {
     /// Why a checkpoint cannot be retired, or `None`.
     pub fn must_be_kept(&self, epoch: &SealedEpoch) -> Option<&'static str> {
-        if epoch.checkpoint == CheckpointState::Retired {
-            return Some("it is retired already");
-        }
         if self.tip == Some(epoch.of) {
             return Some("it is the newest");
+        }
+        let standing = |part: &PartId| part.epoch_ref() == epoch.of;
+        if self.standings.values().any(|s| s.newest.iter().any(standing) || s.by_participant.values().any(standing)) {
+            return Some("a destination stands there");
+        }
+        self.needed_itself(epoch)
+    }
+
+    /// The reasons that hang on nothing newer than the checkpoint.
+    pub(super) fn needed_itself(&self, epoch: &SealedEpoch) -> Option<&'static str> {
+        if epoch.checkpoint == CheckpointState::Retired {
+            return Some("it is retired already");
         }
         if !epoch.ended() {
             return Some("a sink has not finished it");
         }
         if self.savepoints.values().any(|of| *of == epoch.of) {
             return Some("it is a savepoint");
-        }
-        let standing = |part: &crate::ids::PartId| part.epoch_ref() == epoch.of;
-        if self.standings.values().any(|s| s.newest.iter().any(standing) || s.by_participant.values().any(standing)) {
-            return Some("a destination stands there");
         }
         None
     }
@@ -52,7 +57,7 @@ impl History {
         // Announcing and naming go together, or a name would be left without its announcement.
         let split = self.split_intents(&added);
         added.retain(|slot| !matches!(&self.notes[slot].0, Note::Intent(n) if split.contains(n)));
-        (join(&self.gone, &added), added)
+        (join(&self.gone, added.iter().map(|slot| SlotRange { first: *slot, last: *slot })), added)
     }
 
     /// Retired epochs whose resources are gone or named by others. A record that carries outcomes of an epoch which
@@ -140,7 +145,9 @@ impl History {
     }
 
     /// After a `deleted` record: what a fold of the records that are left would not know.
-    pub(super) fn drop_gone(&mut self) {
+    pub(super) fn give_up(&mut self, ranges: &[SlotRange]) {
+        // A fold knows the newest list from its start: an older record must not shorten it.
+        self.gone = join(&self.gone, ranges.iter().copied());
         let gone = self.gone.clone();
         let is_gone = |slot: Slot| gone.iter().any(|range| range.contains(slot));
         let slots: Vec<Slot> = self.notes.keys().copied().filter(|slot| is_gone(*slot)).collect();
@@ -160,9 +167,8 @@ impl History {
     }
 }
 
-fn join(gone: &[SlotRange], added: &[Slot]) -> Vec<SlotRange> {
-    let single = added.iter().map(|slot| SlotRange { first: *slot, last: *slot });
-    let mut ranges: Vec<SlotRange> = gone.iter().copied().chain(single).collect();
+fn join(gone: &[SlotRange], added: impl Iterator<Item = SlotRange>) -> Vec<SlotRange> {
+    let mut ranges: Vec<SlotRange> = gone.iter().copied().chain(added).collect();
     ranges.sort_by_key(|range| range.first);
     let mut joined: Vec<SlotRange> = Vec::new();
     for range in ranges {

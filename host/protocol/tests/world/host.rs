@@ -1,0 +1,365 @@
+//! One process: a coordinator, its tasks, and the calls that are under way.
+
+use std::collections::BTreeMap;
+
+use tidegate_protocol::coordinator::{Coordinator, Settings};
+use tidegate_protocol::event::{Effect, End, Event, Graph, Restored, TaskFailure, Timer};
+use tidegate_protocol::ids::{Epoch, Nonce, PartId, SinkId};
+use tidegate_protocol::plugin::{
+    Call, CallFault, Committable, ErrorKind, External, FaultKind, Orphan, OrphanPage, Orphans, Outcome, PluginError,
+    Prepared,
+};
+use tidegate_protocol::record::{CutReason, SourceCut};
+
+use super::rng::Rng;
+use super::{World, body_bytes, pipeline, source};
+
+pub struct Host {
+    pub coordinator: Coordinator,
+    pub graph: Graph,
+    /// Effects to carry out and events to deliver, in any order.
+    pub todo: Vec<Todo>,
+    pub tasks: Option<Tasks>,
+    pub ended: Option<End>,
+    pub now: u64,
+    next_request: u64,
+}
+
+pub enum Todo {
+    Do(Effect),
+    Tell(Event),
+}
+
+pub struct Tasks {
+    epoch: Epoch,
+    /// Rows read so far, per task.
+    pub read: Vec<u64>,
+    rows: Vec<u64>,
+    /// Rows per sink and participant of the epoch being written.
+    buffers: BTreeMap<(SinkId, u32), Vec<u64>>,
+    busy: bool,
+    pub ended: bool,
+    run: tidegate_protocol::ids::RunId,
+}
+
+pub fn fault(call: Call, kind: FaultKind) -> CallFault {
+    CallFault { plugin: "model 1".to_owned(), call, kind, message: "as the dice fell".to_owned() }
+}
+
+pub fn plugin_error(kind: ErrorKind) -> FaultKind {
+    FaultKind::Error(PluginError { kind, code: "c".to_owned(), message: "m".to_owned() })
+}
+
+impl Host {
+    pub fn start(world: &World, graph: &Graph, settings: Settings, nonce: u8) -> Host {
+        let made = Coordinator::new(
+            pipeline(),
+            graph.clone(),
+            "graph".to_owned(),
+            settings,
+            world.log.all(),
+            Nonce([nonce; 10]),
+        );
+        let coordinator = made.unwrap_or_else(|refusal| panic!("an honest log was refused: {refusal:?}"));
+        let mut host = Host {
+            coordinator,
+            graph: graph.clone(),
+            todo: Vec::new(),
+            tasks: None,
+            ended: None,
+            now: 1_000,
+            next_request: 0,
+        };
+        host.tell(Event::Start);
+        host
+    }
+
+    pub fn tell(&mut self, event: Event) {
+        self.now += 1;
+        for effect in self.coordinator.step(self.now, event) {
+            match effect {
+                Effect::End(end) => self.ended = Some(end),
+                Effect::Notice(_) | Effect::IntentRecorded { .. } => {}
+                effect => self.todo.push(Todo::Do(effect)),
+            }
+        }
+    }
+
+    /// Carries out one thing that waits, with faults of the given likelihood.
+    pub fn one(&mut self, world: &mut World, rng: &mut Rng, faults: usize) {
+        if self.todo.is_empty() || self.ended.is_some() {
+            return;
+        }
+        let chosen = rng.below(self.todo.len());
+        match self.todo.swap_remove(chosen) {
+            Todo::Tell(event) => {
+                if rng.percent(faults) {
+                    self.todo.push(Todo::Tell(event.clone()));
+                }
+                self.tell(event);
+            }
+            Todo::Do(effect) => self.carry_out(world, rng, faults, effect),
+        }
+    }
+
+    pub fn carry_out(&mut self, world: &mut World, rng: &mut Rng, faults: usize, effect: Effect) {
+        let lost = |rng: &mut Rng| rng.percent(faults);
+        match effect {
+            Effect::Append { record } => {
+                let slot = record.slot;
+                let result = world.log.append(&record);
+                let folded = world.log.fold();
+                self.tell(Event::Appended { slot, result: result.clone() });
+                if result == tidegate_protocol::event::AppendResult::Created {
+                    assert_eq!(*self.coordinator.history(), folded, "live and folded history differ");
+                }
+            }
+            Effect::Observe { sink, .. } => {
+                let position = world.destinations[&sink].position();
+                let result = if lost(rng) { Err(fault(Call::Observe, FaultKind::Timeout)) } else { Ok(position) };
+                self.tell(Event::Observed { sink, result });
+            }
+            Effect::Fence { sink, expected, run } => {
+                let destination = world.destinations.get_mut(&sink).expect("a sink of the world");
+                let dropped = lost(rng);
+                let done = if dropped && rng.percent(50) { None } else { destination.fence(&expected, run) };
+                let result = match done {
+                    _ if dropped => Err(fault(Call::Fence, FaultKind::AnswerLost)),
+                    Some(position) => Ok(position),
+                    None => Err(fault(Call::Fence, plugin_error(ErrorKind::Retryable))),
+                };
+                self.tell(Event::Fenced { sink, result });
+            }
+            Effect::Commit(permit) => {
+                let parts: Vec<PartId> = permit.committables().iter().map(|c| c.part.clone()).collect();
+                let destination = world.destinations.get_mut(permit.sink()).expect("a sink of the world");
+                let (sink, of, attempt) = (permit.sink().clone(), permit.of(), permit.attempt());
+                let result = match rng.below(100) {
+                    // Delayed: it lands later, the answer is lost now.
+                    n if n < faults / 2 => {
+                        self.todo.push(Todo::Do(Effect::Commit(permit.clone())));
+                        Err(fault(Call::Commit, FaultKind::Timeout))
+                    }
+                    n if n < faults => {
+                        destination.commit(permit.run(), &parts, &world.log.sealed);
+                        Err(fault(Call::Commit, FaultKind::AnswerLost))
+                    }
+                    n if n < faults + faults / 2 => Err(fault(Call::Commit, FaultKind::Trap)),
+                    n if n < faults * 2 && destination.scope == tidegate_protocol::plugin::AtomicScope::Participant => {
+                        let half = parts.len().div_ceil(2);
+                        let mut outcomes = destination.commit(permit.run(), &parts[..half], &world.log.sealed);
+                        outcomes.resize(parts.len(), Outcome::NotCommitted);
+                        Ok(outcomes)
+                    }
+                    n if n < faults * 2 => Ok(vec![]),
+                    _ => Ok(destination.commit(permit.run(), &parts, &world.log.sealed)),
+                };
+                self.tell(Event::CommitAnswered { sink, of, attempt, result });
+            }
+            Effect::Reconcile(permit) => {
+                let destination = &world.destinations[permit.sink()];
+                let outcome = |c: &Committable| match destination.has(&c.part) {
+                    true => Outcome::AlreadyCommitted,
+                    false => Outcome::NotCommitted,
+                };
+                let outcomes = permit.committables().iter().map(outcome).collect();
+                let result = if lost(rng) { Err(fault(Call::Reconcile, FaultKind::Trap)) } else { Ok(outcomes) };
+                let (sink, of, attempt) = (permit.sink().clone(), permit.of(), permit.attempt());
+                self.tell(Event::Reconciled { sink, of, attempt, result });
+            }
+            Effect::ListOrphans { sink, prefix, .. } => {
+                let staged = world.destinations[&sink].staged.keys().filter(|short| short.starts_with(&prefix));
+                let orphans =
+                    staged.map(|short| Orphan { short: short.clone(), resource: staged_file(short), bytes: None });
+                let page = OrphanPage { orphans: orphans.collect(), next: None };
+                let result = if lost(rng) { Err(fault(Call::ListOrphans, FaultKind::Trap)) } else { Ok(page) };
+                self.tell(Event::OrphansListed { sink, result });
+            }
+            Effect::Abandon { sink, parts, .. } => {
+                let run = self.coordinator.run().expect("a run abandons");
+                let destination = world.destinations.get_mut(&sink).expect("a sink of the world");
+                let outcomes =
+                    parts.iter().map(|p| destination.abandon(run, &p.part, &world.log.sealed)).collect::<Vec<_>>();
+                let result = if lost(rng) { Err(fault(Call::Abandon, FaultKind::AnswerLost)) } else { Ok(outcomes) };
+                self.tell(Event::Abandoned { sink, result });
+            }
+            Effect::Release { sink, resources, .. } => {
+                check_release(world, &sink, &resources);
+                let destination = world.destinations.get_mut(&sink).expect("a sink of the world");
+                destination.released.extend(resources.iter().map(|resource| resource.name.clone()));
+                let outcomes = vec![Outcome::Committed; resources.len()];
+                let result = if lost(rng) { Err(fault(Call::Release, FaultKind::AnswerLost)) } else { Ok(outcomes) };
+                self.tell(Event::ReleaseAnswered { sink, result });
+            }
+            Effect::OpenTasks(restored) => {
+                self.tasks = Some(self.open(*restored));
+                self.tell(Event::TasksOpened);
+            }
+            Effect::InjectBarrier { epoch, .. } => self.barrier(world, epoch),
+            Effect::DeleteRecords { slots } => {
+                // Cut short now and then: the rest is left for the next run.
+                let keep = if lost(rng) { rng.below(slots.len()) } else { slots.len() };
+                world.log.delete(&slots[..keep]);
+            }
+            Effect::PublishProgress { sources, .. } => {
+                let cut = &sources[&source()];
+                for destination in world.destinations.values() {
+                    let rows = destination.rows();
+                    for (task, position) in &cut.partitions {
+                        let task: u64 = task.parse().expect("a number");
+                        for n in 0..position.parse::<u64>().expect("a number") {
+                            assert!(rows.binary_search(&row(task, n)).is_ok(), "P11: published before committed");
+                        }
+                    }
+                }
+            }
+            Effect::Wait { timer, .. } => {
+                self.todo.retain(|todo| !matches!(todo, Todo::Tell(Event::TimerFired { timer: t }) if *t == timer));
+                if timer != Timer::Sweep || rng.percent(20) {
+                    self.todo.push(Todo::Tell(Event::TimerFired { timer }));
+                }
+            }
+            Effect::End(_) | Effect::Notice(_) | Effect::IntentRecorded { .. } => {}
+        }
+    }
+
+    fn open(&self, restored: Restored) -> Tasks {
+        let tasks = self.graph.sources[&source()].tasks;
+        let before = restored.sources.get(&source());
+        let position = |task: u32| -> u64 {
+            let text = before.and_then(|cut| cut.partitions.get(&task.to_string()));
+            text.map_or(0, |text| text.parse().expect("a number"))
+        };
+        Tasks {
+            epoch: restored.first_epoch,
+            read: (0..tasks).map(position).collect(),
+            rows: vec![0; tasks as usize],
+            buffers: BTreeMap::new(),
+            busy: false,
+            ended: false,
+            run: restored.run,
+        }
+    }
+
+    /// A source task reads one row; every sink stages it.
+    pub fn read(&mut self, world: &mut World, task: usize, limit: u64) {
+        let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.read[task] < limit) else { return };
+        let row = row(task as u64, tasks.read[task]);
+        tasks.read[task] += 1;
+        tasks.rows[task] += 1;
+        let busy = std::mem::replace(&mut tasks.busy, true);
+        for (sink, spec) in &self.graph.sinks {
+            let ordinal = (row % u64::from(spec.participants)) as u32;
+            tasks.buffers.entry((sink.clone(), ordinal)).or_default().push(row);
+            let part = PartId::mint(&pipeline(), sink, tasks.run, tasks.epoch, ordinal, 1);
+            let destination = world.destinations.get_mut(sink).expect("a sink of the world");
+            let first = !destination.staged.contains_key(&part.short);
+            destination.staged.entry(part.short.clone()).or_insert_with(|| (part.clone(), Vec::new())).1.push(row);
+            if first && spec.abilities.orphans == Orphans::DurableIntent {
+                self.next_request += 1;
+                self.todo.push(Todo::Tell(Event::IntentAnnounced {
+                    request: self.next_request,
+                    sink: sink.clone(),
+                    resource: staged_file(&part.short),
+                    part: Some(part),
+                }));
+            }
+        }
+        if !busy {
+            self.tell(Event::Busy);
+        }
+    }
+
+    pub fn end_input(&mut self, limit: u64) {
+        let at_end = |tasks: &&mut Tasks| !tasks.ended && tasks.read.iter().all(|read| *read >= limit);
+        if let Some(tasks) = self.tasks.as_mut().filter(at_end) {
+            tasks.ended = true;
+            self.tell(Event::SourcesEnded);
+        }
+    }
+
+    fn barrier(&mut self, world: &World, epoch: Epoch) {
+        let Some(tasks) = self.tasks.as_mut() else { return };
+        assert_eq!(tasks.epoch, epoch);
+        for (task, read) in tasks.read.iter().enumerate() {
+            let cut = SourceCut {
+                partitions: BTreeMap::from([(task.to_string(), read.to_string())]),
+                ended: tasks.ended,
+                watermark: None,
+                rows: std::mem::take(&mut tasks.rows[task]),
+                dead_lettered: 0,
+            };
+            self.todo.push(Todo::Tell(Event::SourceCut { source: source(), task: task as u32, epoch, cut }));
+        }
+        for (sink, spec) in &self.graph.sinks {
+            for ordinal in 0..spec.participants {
+                let rows = tasks.buffers.remove(&(sink.clone(), ordinal)).unwrap_or_default();
+                let part = PartId::mint(&pipeline(), sink, tasks.run, epoch, ordinal, 1);
+                let prepared = (!rows.is_empty()).then(|| prepared(part, rows.len() as u64));
+                if prepared.is_some() {
+                    let staged = &world.destinations[sink].staged;
+                    // A zombie may stage again what a newer run gave back; it can never seal it.
+                    let _ = staged;
+                }
+                self.todo.push(Todo::Tell(Event::PartPrepared {
+                    sink: sink.clone(),
+                    ordinal,
+                    epoch,
+                    rows_in: rows.len() as u64,
+                    rejected_in_write: 0,
+                    prepared,
+                }));
+            }
+        }
+        tasks.epoch = epoch.next();
+        tasks.busy = false;
+    }
+
+    pub fn lose_epoch(&mut self) {
+        if self.tasks.is_some() {
+            self.tell(Event::EpochLost { reason: TaskFailure::Host("as the dice fell".to_owned()) });
+        }
+    }
+
+    pub fn due(&mut self) {
+        self.tell(Event::BarrierDue { reason: CutReason::Interval });
+    }
+}
+
+pub fn prepared(part: PartId, rows: u64) -> Prepared {
+    Prepared {
+        resources: vec![staged_file(&part.short)],
+        committable: Committable { part, version: 1, body: body_bytes(), rows, expires_at: None },
+        state: None,
+        rows,
+        rejects: Vec::new(),
+    }
+}
+
+pub fn staged_file(short: &str) -> External {
+    External { kind: "file".to_owned(), name: short.to_owned(), expires_at: None }
+}
+
+/// Every row of the world is a number of its own.
+pub fn row(task: u64, n: u64) -> u64 {
+    n * 8 + task
+}
+
+/// P5: nothing that a retained checkpoint or an unfinished commit names is released.
+fn check_release(world: &World, sink: &SinkId, resources: &[External]) {
+    for (of, record) in world.log.retained() {
+        let tidegate_protocol::record::Body::Seal(seal) = &record.body else { continue };
+        let named = seal.sinks.get(sink).into_iter().flat_map(|cut| &cut.parts).flat_map(|part| &part.resources);
+        for resource in named {
+            assert!(!resources.contains(resource), "P5: {} is released and {of} needs it", resource.name);
+        }
+    }
+    let destination = &world.destinations[sink];
+    for resource in resources {
+        assert!(
+            !destination.staged.contains_key(&resource.name),
+            "P5: {} is released and not committed",
+            resource.name
+        );
+    }
+}

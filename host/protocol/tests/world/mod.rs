@@ -1,0 +1,145 @@
+//! A tiny world around coordinators: a log, destinations, hosts that crash, linger as zombies and lose answers.
+//! Everything is drawn from one seed.
+
+#![allow(dead_code, unreachable_pub)]
+
+pub mod destination;
+pub mod host;
+pub mod rng;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+use destination::Destination;
+use tidegate_protocol::coordinator::Settings;
+use tidegate_protocol::event::{AppendResult, Graph, SinkSpec, SourceSpec};
+use tidegate_protocol::history::History;
+use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, Slot, SourceId};
+use tidegate_protocol::plugin::{Abilities, AtomicScope, Orphans, Visibility};
+use tidegate_protocol::record::{Binding, Body, Record};
+
+pub fn pipeline() -> PipelineId {
+    PipelineId::new("p").expect("a legal name")
+}
+
+pub fn sink(name: &str) -> SinkId {
+    SinkId::new(name).expect("a legal name")
+}
+
+pub fn source() -> SourceId {
+    SourceId::new("in").expect("a legal name")
+}
+
+pub fn abilities() -> Abilities {
+    Abilities {
+        staging: true,
+        idempotent_commit: true,
+        marker_retention: None,
+        marker_survives_foreign_writers: true,
+        observe: true,
+        fence: true,
+        reconcile: true,
+        atomic_scope: AtomicScope::Sink,
+        visibility: Visibility::WholeEpoch,
+        max_open_epochs: 100,
+        upsert_keys: false,
+        prepared_ttl: None,
+        max_idle: None,
+        orphans: Orphans::Listable,
+    }
+}
+
+pub fn binding() -> Binding {
+    let text = str::to_owned;
+    Binding { plugin: text("sha256:00"), plugin_name: text("model 1"), config: text("{}"), grants: text("[]") }
+}
+
+pub fn spec(participants: u32, abilities: Abilities) -> SinkSpec {
+    SinkSpec { participants, abilities, committable_versions: vec![1], binding: binding(), dead_letter: false }
+}
+
+pub fn graph(tasks: u32, sinks: Vec<(SinkId, SinkSpec)>) -> Graph {
+    let source_spec = SourceSpec { tasks, replayable: true, bounded: true };
+    Graph {
+        sources: BTreeMap::from([(source(), source_spec)]),
+        operators: BTreeMap::new(),
+        sinks: sinks.into_iter().collect(),
+        wiring: BTreeMap::new(),
+    }
+}
+
+pub fn settings() -> Settings {
+    Settings { commit_tries: 5, backoff_base_ms: 1, backoff_max_ms: 8, retain_count: 2, ..Settings::default() }
+}
+
+/// The log that all hosts share: create-if-absent.
+#[derive(Default)]
+pub struct SharedLog {
+    pub records: BTreeMap<Slot, Record>,
+    pub deleted: BTreeSet<Slot>,
+    pub sealed: BTreeSet<String>,
+}
+
+impl SharedLog {
+    pub fn append(&mut self, record: &Record) -> AppendResult {
+        if let Some(found) = self.records.get(&record.slot) {
+            return AppendResult::Taken(Box::new(found.clone()));
+        }
+        if self.deleted.contains(&record.slot) || record.slot <= self.deleted.last().copied().unwrap_or(Slot(0)) {
+            return AppendResult::NotWritten { message: "the slot is in the past".to_owned(), retryable: false };
+        }
+        let newest = self.records.keys().next_back().copied().unwrap_or(Slot(0));
+        assert_eq!(record.slot, newest.next(), "a record was written with a gap before it");
+        self.records.insert(record.slot, record.clone());
+        if let Body::Seal(seal) = &record.body {
+            let committables = seal.sinks.values().flat_map(|cut| &cut.parts).filter_map(|p| p.committable.as_ref());
+            self.sealed.extend(committables.map(|committable| committable.part.short.clone()));
+        }
+        AppendResult::Created
+    }
+
+    pub fn all(&self) -> Vec<Record> {
+        self.records.values().cloned().collect()
+    }
+
+    pub fn fold(&self) -> History {
+        History::fold(self.records.values()).unwrap_or_else(|error| {
+            let lines: Vec<String> =
+                self.records.values().map(|r| format!("{} {} {:?}", r.slot, r.run.number, r)).collect();
+            panic!("the log contradicts itself: {error}\n{}", lines.join("\n"))
+        })
+    }
+
+    pub fn delete(&mut self, slots: &[Slot]) {
+        for slot in slots {
+            if let Some(record) = self.records.remove(slot) {
+                assert!(!matches!(record.body, Body::Open(_) | Body::Decision(_)), "{slot} must stay");
+                self.deleted.insert(*slot);
+            }
+        }
+    }
+
+    /// Seals that no `retire` record names and that are still there.
+    pub fn retained(&self) -> Vec<(EpochRef, &Record)> {
+        let retired: BTreeSet<EpochRef> = self
+            .records
+            .values()
+            .filter_map(|record| if let Body::Retire(retire) = &record.body { Some(retire.of.clone()) } else { None })
+            .flatten()
+            .collect();
+        let seals = self.records.values().filter_map(|record| match &record.body {
+            Body::Seal(seal) => Some((EpochRef { run: record.run, epoch: seal.epoch }, record)),
+            _ => None,
+        });
+        seals.filter(|(of, _)| !retired.contains(of)).collect()
+    }
+}
+
+pub struct World {
+    pub log: SharedLog,
+    pub destinations: BTreeMap<SinkId, Destination>,
+}
+
+pub fn body_bytes() -> Bytes {
+    Bytes::from_static(b"c")
+}

@@ -37,18 +37,22 @@ pub(crate) struct Layout {
 impl Layout {
     /// The directories, if they are there; creates nothing.
     pub(crate) fn open(ctx: &Ctx) -> Result<Option<Layout>, Error> {
-        let hash = checked_hash(ctx)?;
+        let own = format!("{TIDEGATE}/{}", checked_hash(ctx)?);
         let out = ctx.dir(GRANT)?;
-        let opened = (|| {
-            let epochs = out.open_dir(EPOCHS)?;
-            let staging = out.open_dir(&format!("{TIDEGATE}/{hash}/{STAGING}"))?;
-            let register = out.open_dir(&format!("{TIDEGATE}/{hash}/{REGISTER}"))?;
-            Ok((epochs, staging, register))
-        })();
-        match opened {
-            Ok((epochs, staging, register)) => Ok(Some(Layout { out, epochs, staging, register })),
-            Err(error) if fs::Error::is_not_found(&error) => Ok(None),
-            Err(error) => Err(error.into()),
+        let Some(register) = found(out.open_dir(&format!("{own}/{REGISTER}")))? else { return Ok(None) };
+        let staging = found(out.open_dir(&format!("{own}/{STAGING}")))?;
+        let epochs = found(out.open_dir(EPOCHS))?;
+        match (epochs, staging) {
+            (Some(epochs), Some(staging)) => Ok(Some(Layout { out, epochs, staging, register })),
+            // A power cut while they were made for the first time.
+            _ if register.names()?.iter().all(|name| slot_of(name).is_none()) => Ok(None),
+            (epochs, _) => {
+                let missing = if epochs.is_none() { EPOCHS.to_owned() } else { format!("{own}/{STAGING}") };
+                Err(Error::permanent(
+                    "directory-missing",
+                    format!("`{missing}` was removed, `{own}/{REGISTER}` was not: restore it, or make it empty again"),
+                ))
+            }
         }
     }
 
@@ -68,6 +72,14 @@ impl Layout {
         out.sync()?;
         let epochs = out.open_dir(EPOCHS)?;
         Ok(Layout { epochs, staging: own.open_dir(STAGING)?, register: own.open_dir(REGISTER)?, out })
+    }
+}
+
+fn found(opened: Result<Dir, fs::Error>) -> Result<Option<Dir>, Error> {
+    match opened {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

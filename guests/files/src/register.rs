@@ -125,6 +125,7 @@ impl Layout {
         let log_name = layout::epoch_name(ctx, run, entry.epoch);
         if self.epochs.metadata(&log_name)?.is_none() {
             if !decided {
+                ctx.log(Level::Info, &format!("finishing epoch {}, which was left half published", entry.epoch), &[]);
                 self.register.sync()?;
             }
             if self.link_files(entry, &log_name)? && !entry.files.is_empty() {

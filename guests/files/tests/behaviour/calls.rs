@@ -396,6 +396,21 @@ fn f21_a_damaged_newest_entry_is_an_error_and_never_an_empty_destination() {
 }
 
 #[test]
+fn a_directory_that_was_removed_beside_the_register_is_never_an_empty_destination() {
+    for below in ["_epochs".to_owned(), format!("_tidegate/{HASH}/staging")] {
+        let world = World::new();
+        let committables = world.stage_epoch(&run(1), 1);
+        fs::remove_dir_all(world.path().join("_epochs")).expect("removes");
+        assert_eq!(world.observe(&run(1)), Position::default(), "nothing was ever committed");
+        Files::default().commit(&world.ctx(&run(1), 1), &[], &committables).expect("answers");
+        fs::remove_dir_all(world.path().join(&below)).expect("removes");
+        let error = Files::default().observe(&world.ctx(&run(1), 1)).expect_err("refused");
+        assert_eq!(error.code, "directory-missing");
+        assert!(error.message.starts_with(&format!("`{below}` was removed")), "{}", error.message);
+    }
+}
+
+#[test]
 fn a_file_of_another_writer_is_never_replaced() {
     let world = World::new();
     let one = run(1);

@@ -9,6 +9,7 @@
 
 pub mod align;
 pub mod coordinator;
+mod display;
 pub mod event;
 pub mod guarantee;
 pub mod history;

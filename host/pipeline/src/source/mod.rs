@@ -61,6 +61,12 @@ pub trait Source: Send + Sync {
         restored: Option<&SourceCut>,
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError>;
+
+    /// Every sink has committed up to here: progress may be published outside (consumer-group offsets, acks). Returns
+    /// at once.
+    fn committed(&self, cut: &SourceCut) {
+        let _ = cut;
+    }
 }
 
 /// One source task's share of a source.

@@ -1,0 +1,101 @@
+//! Rows that could not be read or were not taken, as rows of the dead-letter sink.
+//!
+//! One JSON object per row: where it came from, why, and its bytes (as text where they are UTF-8, else in base64), so
+//! that it can be mended and sent again.
+
+use bytes::Bytes;
+use serde::Serialize;
+use tidegate_protocol::ids::{Epoch, SinkId, SourceId};
+use tidegate_protocol::plugin::{Batch, Encoding, Reject};
+
+use crate::source::BadRow;
+
+#[derive(Serialize)]
+struct DeadLetter<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sink: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    epoch: u64,
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row_base64: Option<String>,
+}
+
+impl DeadLetter<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        // Plain strings and numbers cannot fail to serialise into memory.
+        if serde_json::to_writer(&mut *out, self).is_ok() {
+            out.push(b'\n');
+        }
+    }
+}
+
+/// Splits bytes into text, or base64 where they are not UTF-8.
+fn text_or_base64(row: &[u8]) -> (Option<&str>, Option<String>) {
+    let row = row.strip_suffix(b"\n").unwrap_or(row);
+    match std::str::from_utf8(row) {
+        Ok(text) => (Some(text), None),
+        Err(_) => (None, Some(data_encoding::BASE64.encode(row))),
+    }
+}
+
+fn batch(bytes: Vec<u8>, rows: u64) -> Batch {
+    Batch { bytes: Bytes::from(bytes), rows, encoding: Encoding::JsonLines, schema: 0 }
+}
+
+/// Rows that a source could not read.
+pub(crate) fn of_bad_rows(source: &SourceId, epoch: Epoch, bad: &[BadRow]) -> Batch {
+    let mut out = Vec::new();
+    for row in bad {
+        let (text, base64) = text_or_base64(&row.raw);
+        DeadLetter {
+            source: Some(source.as_str()),
+            file: Some(&row.partition),
+            line: Some(row.line),
+            sink: None,
+            code: None,
+            epoch: epoch.0,
+            reason: &row.reason,
+            row: text,
+            row_base64: base64,
+        }
+        .write(&mut out);
+    }
+    batch(out, bad.len() as u64)
+}
+
+/// Rows that a sink did not take, each with its bytes.
+pub(crate) fn of_rejects<'a>(
+    sink: &SinkId,
+    epoch: Epoch,
+    rejects: impl Iterator<Item = (&'a Reject, &'a [u8])>,
+) -> Batch {
+    let mut out = Vec::new();
+    let mut rows = 0;
+    for (reject, row) in rejects {
+        let (text, base64) = text_or_base64(row);
+        DeadLetter {
+            source: None,
+            file: None,
+            line: None,
+            sink: Some(sink.as_str()),
+            code: Some(&reject.code),
+            epoch: epoch.0,
+            reason: &reject.message,
+            row: text,
+            row_base64: base64,
+        }
+        .write(&mut out);
+        rows += 1;
+    }
+    batch(out, rows)
+}

@@ -1,0 +1,121 @@
+//! What a pipeline is made of, as the driver needs it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tidegate_protocol::coordinator;
+use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
+use tidegate_protocol::plugin::{Encoding, Plugin};
+use tidegate_protocol::record::Binding;
+
+use crate::operator::OperatorEntry;
+use crate::source::Source;
+
+/// A pipeline: sources, then operators in order, then sinks.
+pub struct Pipeline {
+    /// Its stable name.
+    pub id: PipelineId,
+    /// Fingerprint of the graph, for the seal.
+    pub fingerprint: String,
+    /// At least one.
+    pub sources: Vec<SourceEntry>,
+    /// In the order in which rows pass them.
+    pub operators: Vec<OperatorEntry>,
+    /// At least one.
+    pub sinks: Vec<SinkEntry>,
+    /// Where bad and rejected rows go; without it the first of them stops the pipeline.
+    pub dead_letter: Option<SinkEntry>,
+    /// Numbers.
+    pub settings: Settings,
+    /// Which sinks' plugins have rejected rows in prepare; starts empty, the driver remembers here from run to run.
+    pub rejects_in_prepare: RejectsInPrepare,
+}
+
+/// Per sink: its plugin has rejected rows in prepare before.
+#[derive(Debug, Default)]
+pub struct RejectsInPrepare(Mutex<BTreeMap<SinkId, Arc<AtomicBool>>>);
+
+impl RejectsInPrepare {
+    pub(crate) fn of(&self, sink: &SinkId) -> Arc<AtomicBool> {
+        let mut flags = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(flags.entry(sink.clone()).or_default())
+    }
+}
+
+/// One source.
+pub struct SourceEntry {
+    /// Its stable name.
+    pub id: SourceId,
+    /// The source.
+    pub source: Arc<dyn Source>,
+    /// How many tasks read it; at least 1.
+    pub tasks: u32,
+    /// What it is asked to hand out.
+    pub encoding: Encoding,
+    /// What becomes of rows that cannot be read.
+    pub on_bad_row: OnBadRow,
+}
+
+/// What becomes of a row that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnBadRow {
+    /// The pipeline stops and names it.
+    Stop,
+    /// It goes to the dead-letter sink, with file, line and reason.
+    DeadLetter,
+}
+
+/// One sink.
+#[derive(Clone)]
+pub struct SinkEntry {
+    /// Its stable name.
+    pub id: SinkId,
+    /// The admitted plugin, bound to configuration and grants.
+    pub plugin: Arc<dyn Plugin>,
+    /// What goes into the seal.
+    pub binding: Binding,
+    /// How many participants write it; at least 1.
+    pub subtasks: u32,
+    /// How rows find their participant.
+    pub route: Route,
+    /// The encoding that the plugin is handed.
+    pub encoding: Encoding,
+    /// Which sources feed it; `None` = all. Ignored behind operators.
+    pub sources: Option<BTreeSet<SourceId>>,
+}
+
+/// How rows find their participant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Route {
+    /// Batch by batch, in turn.
+    RoundRobin,
+    /// By the hash of this top-level field.
+    Key(String),
+}
+
+/// Numbers that a pipeline runs by.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// From one barrier to the next.
+    pub interval: Duration,
+    /// From a seal to the next barrier, at least.
+    pub min_pause: Duration,
+    /// Bytes that may wait between two tasks.
+    pub channel_bytes: usize,
+    /// Bytes that a source is asked for at once.
+    pub batch_bytes: usize,
+    /// Wall clock for one call of a plugin, including what the host does for it.
+    pub call_timeout: Duration,
+    /// Bytes of rows that a participant keeps until prepare, once the plugin has shown that it rejects rows there.
+    pub reject_window: usize,
+    /// Runs that may end without a committed epoch, one after the other, before the pipeline gives up.
+    pub restarts: u32,
+    /// First wait before such a run; doubles up to `restart_backoff_max`.
+    pub restart_backoff: Duration,
+    /// Longest wait between two runs.
+    pub restart_backoff_max: Duration,
+    /// The protocol's own numbers.
+    pub protocol: coordinator::Settings,
+}

@@ -1,0 +1,6 @@
+//! The tasks of a run. Each owns its state, talks through channels only, and ends when a channel closes.
+
+pub(crate) mod actor;
+pub(crate) mod operator;
+pub(crate) mod sink;
+pub(crate) mod source;

@@ -1,0 +1,5 @@
+mod commits;
+mod dead_letter;
+mod operators;
+mod runs;
+mod support;

@@ -1,0 +1,123 @@
+//! A source of given lines, in partitions, that can be read again from any row.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_pipeline::source::{BadRow, Read, Reader, Source, SourceBatch, SourceContract, SourceError};
+use tidegate_protocol::plugin::{BoxFuture, Encoding};
+use tidegate_protocol::record::SourceCut;
+
+/// Lines per partition. `pause` is waited after every `batch` rows. Lines that start with `!` are bad rows.
+#[derive(Clone)]
+pub(crate) struct Lines {
+    pub(crate) partitions: Arc<Vec<Vec<String>>>,
+    pub(crate) batch: usize,
+    pub(crate) pause: Duration,
+    pub(crate) endless: bool,
+}
+
+impl Lines {
+    pub(crate) fn new(partitions: usize, rows: usize) -> Self {
+        let partition = |p: usize| (0..rows).map(|n| format!(r#"{{"p":{p},"n":{n},"key":"k{}"}}"#, n % 7)).collect();
+        Self {
+            partitions: Arc::new((0..partitions).map(partition).collect()),
+            batch: 10,
+            pause: Duration::from_millis(10),
+            endless: false,
+        }
+    }
+
+    pub(crate) fn of(lines: &[&str]) -> Self {
+        let lines = lines.iter().map(|line| (*line).to_owned()).collect();
+        Self { partitions: Arc::new(vec![lines]), batch: 10, pause: Duration::from_millis(10), endless: false }
+    }
+
+    /// All good lines, sorted.
+    pub(crate) fn expected(&self) -> Vec<String> {
+        let mut rows: Vec<_> = self.partitions.iter().flatten().filter(|row| !row.starts_with('!')).cloned().collect();
+        rows.sort();
+        rows
+    }
+}
+
+impl Source for Lines {
+    fn contract(&self) -> SourceContract {
+        SourceContract {
+            replayable: true,
+            bounded: !self.endless,
+            encodings: vec![Encoding::JsonLines, Encoding::Raw],
+            describe: "given lines".into(),
+        }
+    }
+
+    fn open(
+        &self,
+        _encoding: Encoding,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        let position = |p: usize| {
+            restored
+                .and_then(|cut| cut.partitions.get(&format!("p{p}")))
+                .map_or(0, |text| text.parse().expect("our own position"))
+        };
+        Ok((0..tasks as usize)
+            .map(|task| {
+                let mine = (0..self.partitions.len()).filter(|p| p % tasks as usize == task);
+                let next = mine.map(|p| (p, position(p))).collect();
+                Box::new(LinesReader { lines: self.clone(), next }) as Box<dyn Reader>
+            })
+            .collect())
+    }
+}
+
+struct LinesReader {
+    lines: Lines,
+    next: BTreeMap<usize, usize>,
+}
+
+impl Reader for LinesReader {
+    fn next<'a>(&'a mut self, _bytes: usize) -> BoxFuture<'a, Result<Read, SourceError>> {
+        Box::pin(async move {
+            tokio::time::sleep(self.lines.pause).await;
+            let partitions = Arc::clone(&self.lines.partitions);
+            let Some((p, from)) = self.next.iter().map(|(p, n)| (*p, *n)).find(|(p, n)| *n < partitions[*p].len())
+            else {
+                return Ok(if self.lines.endless { Read::Idle } else { Read::End });
+            };
+            let to = (from + self.lines.batch).min(partitions[p].len());
+            self.next.insert(p, to);
+            let mut bytes = String::new();
+            let mut rows = 0;
+            let mut bad = Vec::new();
+            for (number, line) in partitions[p][from..to].iter().enumerate() {
+                if line.starts_with('!') {
+                    bad.push(BadRow {
+                        partition: format!("p{p}"),
+                        line: (from + number + 1) as u64,
+                        reason: "marked bad".into(),
+                        raw: Bytes::from(line.clone()),
+                        raw_len: line.len() as u64,
+                    });
+                } else {
+                    bytes.push_str(line);
+                    bytes.push('\n');
+                    rows += 1;
+                }
+            }
+            Ok(Read::Rows(SourceBatch {
+                bytes: Bytes::from(bytes),
+                rows,
+                bad,
+                positions: vec![(format!("p{p}"), to.to_string())],
+                watermark: Some(to as i64),
+            }))
+        })
+    }
+
+    fn initial_positions(&self) -> Vec<(String, String)> {
+        self.next.iter().map(|(p, n)| (format!("p{p}"), n.to_string())).collect()
+    }
+}

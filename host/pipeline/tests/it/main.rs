@@ -1,0 +1,7 @@
+//! The driver against a destination in memory, with paused time.
+
+mod count;
+mod destination;
+mod lines;
+
+mod cases;

@@ -63,13 +63,25 @@ impl Admitted {
         self.imports.clone()
     }
 
+    /// Name and version, as in messages.
+    fn label(&self) -> String {
+        format!("{} {}", self.description.name, self.description.version)
+    }
+
+    /// Whether `bind` would find that operator and plugin mean the same grants. Changes nothing.
+    ///
+    /// # Errors
+    /// A grant the plugin needs is missing, or one it does not ask for is given.
+    pub fn check_grants(&self, options: &BindOptions) -> Result<(), WasmError> {
+        Grants::check(options, &self.description, &self.label())
+    }
+
     /// Gives it what one sink grants. Directories are created if missing; nothing of the plugin runs.
     ///
     /// # Errors
     /// A grant the plugin needs is missing, one it does not ask for is given, or a directory cannot be used.
     pub fn bind(&self, options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
-        let label = format!("{} {}", self.description.name, self.description.version);
-        let grants = Grants::check(options, &self.description, label)?;
+        let grants = Grants::make(options, &self.description, self.label())?;
         Ok(Arc::new(Bound { admitted: self.clone(), grants, stragglers: Stragglers::default() }))
     }
 }

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use tidegate_protocol::plugin::FaultKind;
-use wasmtime::component::ResourceTableError;
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
@@ -52,16 +51,14 @@ fn spent_budget(error: &wasmtime::Error, state: &State) -> Option<&'static str> 
     if let Some(Trap::StackOverflow) = error.downcast_ref::<Trap>() {
         return Some(budget::STACK);
     }
-    if let Some(ResourceTableError::Full) = error.downcast_ref::<ResourceTableError>() {
-        return Some(budget::HANDLES);
-    }
     // wasmtime has no types for these. A wording that changes turns a budget's fault into a trap, no more; the tests
     // notice.
     let text = format!("{error:#}");
     let named = [
         ("fuel allocated for hostcalls has been exhausted", budget::TRANSFER),
-        ("exceeds limit", budget::RANDOM),
-        ("handle", budget::HANDLES),
+        ("requested len", budget::RANDOM),
+        ("store handle limit exceeded", budget::HANDLES),
+        ("resource table has no free keys", budget::HANDLES),
     ];
     let is_trap = error.downcast_ref::<Trap>().is_some();
     if let Some((_, budget)) = named.iter().find(|(words, _)| !is_trap && text.contains(words)) {
@@ -78,9 +75,15 @@ fn describe(error: &wasmtime::Error) -> String {
     let cause = error.root_cause().to_string();
     match error.downcast_ref::<WasmBacktrace>() {
         Some(trace) => {
-            let frames: Vec<_> = trace.frames().iter().filter_map(|f| f.func_name()).take(MAX_FRAMES).collect();
+            let frames: Vec<_> =
+                trace.frames().iter().filter_map(|f| f.func_name()).take(MAX_FRAMES).map(readable).collect();
             if frames.is_empty() { cause } else { format!("{cause} (in {})", frames.join(" < ")) }
         }
         None => cause,
     }
+}
+
+/// A function's name without its hash.
+fn readable(mangled: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(mangled))
 }

@@ -1,6 +1,6 @@
 //! What an operator gives a plugin, and which part of it each role gets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tidegate_protocol::plugin::{Description, GrantRequest, IntentLog, Role};
 
 use crate::error::WasmError;
 use crate::host::ledger::Ledger;
-use crate::host::log::{LogSink, PluginLog, Speaker, TracingLog};
+use crate::host::log::{LogBudget, LogSink, PluginLog, Speaker, TracingLog};
 use crate::host::metrics::{MetricSink, PluginMetrics, TracingMetrics};
 use crate::host::secrets::{GrantedSecrets, SecretRef};
 use crate::host::{Granted, wasi};
@@ -55,15 +55,36 @@ pub(crate) struct Grants {
     /// Name and version of the plugin.
     plugin: String,
     requests: Vec<GrantRequest>,
+    log_budget: Arc<LogBudget>,
 }
 
 impl Grants {
-    pub(crate) fn none(plugin: &str) -> Self {
-        Self { options: BindOptions::new("-"), plugin: plugin.to_owned(), requests: Vec::new() }
+    pub(crate) fn none(plugin: &str, limits: &Limits) -> Self {
+        Self::new(BindOptions { limits: limits.clone(), ..BindOptions::new("-") }, plugin.to_owned(), Vec::new())
     }
 
-    /// Checks that operator and plugin mean the same names, and creates the directories.
-    pub(crate) fn check(options: BindOptions, description: &Description, plugin: String) -> Result<Self, WasmError> {
+    fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>) -> Self {
+        let log_budget = Arc::new(LogBudget::new(&options.limits));
+        Self { options, plugin, requests, log_budget }
+    }
+
+    /// Checks the names, and creates the directories.
+    pub(crate) fn make(options: BindOptions, description: &Description, plugin: String) -> Result<Self, WasmError> {
+        Self::check(&options, description, &plugin)?;
+        let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
+        for (name, dir) in &options.dirs {
+            if let Err(e) = std::fs::create_dir_all(dir) {
+                return refuse(format!("the directory `{name}` ({}) cannot be created: {e}", dir.display()));
+            }
+            if let Err(e) = std::fs::read_dir(dir) {
+                return refuse(format!("the directory `{name}` ({}) cannot be opened: {e}", dir.display()));
+            }
+        }
+        Ok(Self::new(options, plugin, description.grants.clone()))
+    }
+
+    /// Checks that operator and plugin mean the same names. Changes nothing.
+    pub(crate) fn check(options: &BindOptions, description: &Description, plugin: &str) -> Result<(), WasmError> {
         let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
         for request in &description.grants {
             let given = match request.kind.as_str() {
@@ -77,28 +98,17 @@ impl Grants {
                 return refuse(format!("the plugin {plugin} needs {kind} `{name}` ({reason}); add it under `{kind}s`"));
             }
         }
-        let asked = |kind: &str| -> Vec<&str> {
-            description.grants.iter().filter(|g| g.kind == kind).map(|g| g.name.as_str()).collect()
-        };
-        for (kind, mut names) in [
-            (DIR, options.dirs.keys().collect::<Vec<_>>().into_iter()),
-            (SECRET, options.secrets.keys().collect::<Vec<_>>().into_iter()),
-        ] {
-            let asked = asked(kind);
-            if let Some(name) = names.find(|name| !asked.contains(&name.as_str())) {
-                let known = if asked.is_empty() { "none".to_owned() } else { asked.join(", ") };
-                return refuse(format!("the plugin {plugin} does not ask for {kind} `{name}`; it asks for: {known}"));
+        let given = options.dirs.keys().map(|name| (DIR, name));
+        for (kind, name) in given.chain(options.secrets.keys().map(|name| (SECRET, name))) {
+            let asked: BTreeSet<&str> =
+                description.grants.iter().filter(|g| g.kind == kind).map(|g| g.name.as_str()).collect();
+            if !asked.contains(name.as_str()) {
+                let asked = asked.into_iter().collect::<Vec<_>>().join(", ");
+                let asked = if asked.is_empty() { "nothing of that kind" } else { &asked };
+                return refuse(format!("the plugin {plugin} does not ask for {kind} `{name}`; it asks for {asked}"));
             }
         }
-        for (name, dir) in &options.dirs {
-            if let Err(e) = std::fs::create_dir_all(dir) {
-                return refuse(format!("the directory `{name}` ({}) cannot be created: {e}", dir.display()));
-            }
-            if let Err(e) = std::fs::read_dir(dir) {
-                return refuse(format!("the directory `{name}` ({}) cannot be opened: {e}", dir.display()));
-            }
-        }
-        Ok(Self { options, plugin, requests: description.grants.clone() })
+        Ok(())
     }
 
     pub(crate) fn plugin(&self) -> &str {
@@ -146,9 +156,13 @@ impl Grants {
         let redactor = Redactor::default();
         for (name, dir) in &dirs {
             redactor.hide_path(&dir.to_string_lossy(), name);
+            if let Ok(resolved) = dir.canonicalize() {
+                redactor.hide_path(&resolved.to_string_lossy(), name);
+            }
         }
         let speaker = Speaker { sink: self.options.sink.clone(), plugin: self.plugin.clone(), role };
-        let log = Arc::new(PluginLog::new(speaker, self.options.log.clone(), redactor.clone(), limits));
+        let log =
+            Arc::new(PluginLog::new(speaker, self.options.log.clone(), redactor.clone(), self.log_budget.clone()));
         let metrics = PluginMetrics::new(
             self.options.sink.clone(),
             self.options.metrics.clone(),

@@ -20,7 +20,8 @@
 //! **Budgets.** See [`Limits`]: memory over all memories and tables, stack, CPU time (counted in ticks of a thread of
 //! its own), wall-clock time around every call, calls into the host, bytes per host call, handles, random bytes, log
 //! lines and bytes, metric series. An overdrawn budget ends the instance; the fault names it. CPU time and host calls
-//! are checked when the clock ticks ([`TICK`]), so that much later at worst. A log budget only silences.
+//! are checked when the clock ticks ([`TICK`]), so that much later at worst. A log budget counts per sink and minute, and
+//! only silences.
 //!
 //! **Isolation.** An instance has a Store and a thread of its own and shares nothing with another one, of the same
 //! plugin or not. After a trap, an overdrawn budget, a timeout or a call whose future was dropped, the Store is dropped.
@@ -28,7 +29,8 @@
 //!
 //! **What a plugin says** is bounded and escaped, and the secrets it revealed and the host paths of its directories are
 //! replaced in logs, metrics and messages. A committable or writer state that contains a revealed secret is refused.
-//! That stops carelessness; a plugin that encodes a secret first can get it past.
+//! That stops carelessness; a plugin that encodes a secret first can get it past, and values of less than four bytes are
+//! not looked for.
 //!
 //! **Compiled code** is loaded from the cache only if it carries this host's MAC; nothing supplied from outside is ever
 //! loaded as native code.
@@ -41,7 +43,7 @@
 //!   ended after [`Limits::call_time`] and a second; its thread ends after the system call, and until then no fresh
 //!   instance of the same sink starts.
 //! - Compilation happens in this process, without limits on time and memory other than the file's size.
-//! - Metrics and logs are counted per instance, not per tenant, and host calls of WASI not by kind.
+//! - Nothing is counted per tenant: log budgets are per sink, all others per instance or call.
 //! - TCP and HTTP cannot be granted; `wasi:http` is not on the list. Denied attempts are not counted.
 //! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
 

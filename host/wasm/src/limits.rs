@@ -33,9 +33,9 @@ pub struct Limits {
     pub handles: usize,
     /// Random bytes per request.
     pub random_bytes: u64,
-    /// Lines of log of one instance, its standard output and error included.
+    /// Lines of log per minute, of all instances of a sink together; standard output and error included.
     pub log_lines: u64,
-    /// Bytes of log of one instance.
+    /// Bytes of log per minute, of all instances of a sink together.
     pub log_bytes: u64,
     /// Distinct metric series of one instance.
     pub metric_series: usize,

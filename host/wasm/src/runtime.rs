@@ -130,7 +130,7 @@ impl Runtime {
 
     fn describe(self: &Arc<Self>, name: &str, pre: &SinkPre<State>) -> Result<Description, AdmitError> {
         let limits = self.limits.for_describe();
-        let granted = Grants::none(name).for_describe(&limits).map_err(|detail| {
+        let granted = Grants::none(name, &limits).for_describe(&limits).map_err(|detail| {
             let (plugin, call) = (name.to_owned(), Call::Describe);
             AdmitError::Describe(CallFault { plugin, call, kind: FaultKind::Host, message: detail })
         })?;

@@ -1,8 +1,8 @@
 //! A plugin's log lines: counted, cleaned, and handed to the operator's sink.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use super::State;
 use crate::bindings::imported::log::{self, Level};
@@ -93,40 +93,104 @@ pub(crate) struct Speaker {
     pub(crate) role: &'static str,
 }
 
-/// The log of one instance, with what is left of its budget. Lines beyond it are dropped; the first one is announced.
+/// How long a log budget lasts.
+pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+
+/// What all instances of one sink may log within one window. Shared, so that a plugin that is started again and again
+/// does not get more.
+pub(crate) struct LogBudget {
+    lines: u64,
+    bytes: u64,
+    window: Mutex<Window>,
+}
+
+struct Window {
+    /// `None` before the first line.
+    began: Option<Instant>,
+    lines_left: u64,
+    bytes_left: u64,
+    dropped: u64,
+}
+
+/// Whether a line may pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Pass {
+        /// Lines dropped in the window that is over, if this is the first line of a new one.
+        dropped_before: u64,
+    },
+    Drop {
+        /// Whether it is the first one dropped in this window.
+        first: bool,
+    },
+}
+
+impl LogBudget {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let (lines, bytes) = (limits.log_lines, limits.log_bytes);
+        let window = Window { began: None, lines_left: lines, bytes_left: bytes, dropped: 0 };
+        Self { lines, bytes, window: Mutex::new(window) }
+    }
+
+    fn take(&self, bytes: u64, now: Instant) -> Verdict {
+        let mut window = self.lock();
+        let mut dropped_before = 0;
+        if window.began.is_none_or(|began| now.saturating_duration_since(began) >= WINDOW) {
+            dropped_before = window.dropped;
+            *window = Window { began: Some(now), lines_left: self.lines, bytes_left: self.bytes, dropped: 0 };
+        }
+        match (window.lines_left.checked_sub(1), window.bytes_left.checked_sub(bytes)) {
+            (Some(lines_left), Some(bytes_left)) => {
+                (window.lines_left, window.bytes_left) = (lines_left, bytes_left);
+                Verdict::Pass { dropped_before }
+            }
+            _ => {
+                // One line too long ends the window too: what follows it would be out of context.
+                window.lines_left = 0;
+                window.dropped = window.dropped.saturating_add(1);
+                Verdict::Drop { first: window.dropped == 1 }
+            }
+        }
+    }
+
+    fn is_spent(&self, now: Instant) -> bool {
+        let window = self.lock();
+        window.dropped > 0 && window.began.is_some_and(|began| now.saturating_duration_since(began) < WINDOW)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Window> {
+        self.window.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The log of one instance. Lines beyond the budget are dropped; the first one is announced, and how many there were.
 pub(crate) struct PluginLog {
     speaker: Speaker,
     sink: Arc<dyn LogSink>,
     redactor: Redactor,
-    lines_left: AtomicU64,
-    bytes_left: AtomicU64,
-    silenced: AtomicU64,
+    budget: Arc<LogBudget>,
 }
 
 impl PluginLog {
-    pub(crate) fn new(speaker: Speaker, sink: Arc<dyn LogSink>, redactor: Redactor, limits: &Limits) -> Self {
-        Self {
-            speaker,
-            sink,
-            redactor,
-            lines_left: AtomicU64::new(limits.log_lines),
-            bytes_left: AtomicU64::new(limits.log_bytes),
-            silenced: AtomicU64::new(0),
-        }
+    pub(crate) fn new(speaker: Speaker, sink: Arc<dyn LogSink>, redactor: Redactor, budget: Arc<LogBudget>) -> Self {
+        Self { speaker, sink, redactor, budget }
     }
 
     pub(crate) fn write(&self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let bytes =
             fields.iter().fold(message.len(), |sum, (k, v)| sum.saturating_add(k.len()).saturating_add(v.len()));
-        if !(take(&self.lines_left, 1) && take(&self.bytes_left, bytes as u64)) {
-            if self.silenced.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.emit(
-                    LogLevel::Warn,
-                    "log budget spent: further lines of this instance are dropped".to_owned(),
-                    vec![],
-                );
+        match self.budget.take(bytes as u64, Instant::now()) {
+            Verdict::Pass { dropped_before: 0 } => {}
+            Verdict::Pass { dropped_before } => {
+                self.emit(LogLevel::Warn, format!("{dropped_before} lines of this sink's plugin were dropped"), vec![]);
             }
-            return;
+            Verdict::Drop { first } => {
+                if first {
+                    let message = "log budget spent: further lines of this sink's plugin are dropped for now";
+                    self.emit(LogLevel::Warn, message.to_owned(), vec![]);
+                }
+                return;
+            }
         }
         let fields = fields
             .iter()
@@ -136,19 +200,15 @@ impl PluginLog {
         self.emit(level, self.redactor.show(message, MAX_MESSAGE), fields);
     }
 
-    /// Whether further lines would be dropped.
+    /// Whether a line would be dropped.
     pub(crate) fn is_silenced(&self) -> bool {
-        self.silenced.load(Ordering::Relaxed) > 0
+        self.budget.is_spent(Instant::now())
     }
 
     fn emit(&self, level: LogLevel, message: String, fields: Vec<(String, String)>) {
         let Speaker { sink, plugin, role } = self.speaker.clone();
         self.sink.line(LogLine { sink, plugin, role, level, message, fields });
     }
-}
-
-fn take(left: &AtomicU64, amount: u64) -> bool {
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(amount)).is_ok()
 }
 
 impl log::Host for State {
@@ -163,5 +223,29 @@ impl log::Host for State {
         };
         self.log.write(level, &message, &fields);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_is_full_again_when_its_window_is_over() {
+        let budget = LogBudget::new(&Limits { log_lines: 2, log_bytes: 100, ..Limits::default() });
+        let start = Instant::now();
+        let pass = Verdict::Pass { dropped_before: 0 };
+        assert_eq!([budget.take(1, start), budget.take(1, start)], [pass, pass]);
+        assert_eq!(budget.take(1, start), Verdict::Drop { first: true });
+        assert_eq!(budget.take(1, start), Verdict::Drop { first: false });
+        assert!(budget.is_spent(start) && !budget.is_spent(start + WINDOW));
+        assert_eq!(budget.take(1, start + WINDOW), Verdict::Pass { dropped_before: 2 });
+        assert_eq!(budget.take(1, start + WINDOW), pass);
+    }
+
+    #[test]
+    fn bytes_count_as_well_as_lines() {
+        let budget = LogBudget::new(&Limits { log_lines: 10, log_bytes: 100, ..Limits::default() });
+        assert_eq!(budget.take(101, Instant::now()), Verdict::Drop { first: true });
     }
 }

@@ -178,6 +178,7 @@ fn grants_must_fit_what_the_plugin_asks_for() {
     let mut unknown = BindOptions::new("out");
     unknown.dirs.insert("output".to_owned(), dir.path().join("a"));
     unknown.dirs.insert("outptu".to_owned(), dir.path().join("b"));
+    assert!(files().check_grants(&unknown).is_err());
     let unknown = message(unknown);
     assert!(unknown.contains("`outptu`") && unknown.contains("output"), "{unknown}");
     assert!(!dir.path().join("a").exists(), "nothing is created before everything fits");

@@ -101,7 +101,9 @@ async fn h14_a_huge_answer_is_refused_before_it_is_copied() {
 #[tokio::test]
 async fn h21_handles_that_are_never_dropped_run_out() {
     let bound = bind(Limits { handles: 100, ..limits() });
-    assert_eq!(fault(&bound, "handles").await.kind, FaultKind::Budget("handles"));
+    let fault = fault(&bound, "handles").await;
+    assert_eq!(fault.kind, FaultKind::Budget("handles"), "{fault}");
+    assert!(fault.message.contains("open_at < "), "it says where: {fault}");
 }
 
 #[tokio::test]

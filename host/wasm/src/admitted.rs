@@ -225,7 +225,7 @@ impl Committer for Member {
                 guest.sink.tidegate_sink_committer().call_observe(&mut guest.store, &ctx).await
             });
             let position = position.await?;
-            self.checked(Call::Observe, convert::position_from_wit(position))
+            self.checked(Call::Observe, convert::position_from_wit(position, &self.redactor))
         })
     }
 
@@ -241,7 +241,7 @@ impl Committer for Member {
                 guest.sink.tidegate_sink_committer().call_fence(&mut guest.store, &ctx, &expected).await
             });
             let position = position.await?;
-            self.checked(Call::Fence, convert::position_from_wit(position))
+            self.checked(Call::Fence, convert::position_from_wit(position, &self.redactor))
         })
     }
 

@@ -11,7 +11,7 @@ use crate::host::rows::encoding_from_wit;
 use crate::text::{MAX_MESSAGE, MAX_NAME, Redactor, clean};
 
 /// Longest name of a resource, in bytes.
-pub(crate) const MAX_RESOURCE_NAME: usize = 1024;
+const MAX_RESOURCE_NAME: usize = 1024;
 /// Longest full or short name of a part, in bytes.
 const MAX_PART_NAME: usize = 512;
 /// Longest opaque token of a position, in bytes.
@@ -103,15 +103,12 @@ pub(crate) fn position_to_wit(position: &p::Position) -> w::Position {
     }
 }
 
-pub(crate) fn position_from_wit(position: w::Position) -> Checked<p::Position> {
+pub(crate) fn position_from_wit(position: w::Position, redactor: &Redactor) -> Checked<p::Position> {
     check_len(position.last.len(), "parts in a position")?;
-    if position.token.len() > MAX_TOKEN {
-        return Err(format!("a position's token of {} bytes; at most {MAX_TOKEN} are allowed", position.token.len()));
-    }
     Ok(p::Position {
         fence: position.fence.map(run_from_wit).transpose()?,
         last: position.last.into_iter().map(part_from_wit).collect::<Checked<_>>()?,
-        token: position.token.into(),
+        token: body_from_wit(position.token, "token of a position", redactor, MAX_TOKEN)?,
     })
 }
 
@@ -207,7 +204,7 @@ pub(crate) fn prepared_from_wit(prepared: ww::Prepared, redactor: &Redactor, max
             rows: prepared.committable.rows,
             expires_at: prepared.committable.expires_at,
         },
-        resources: prepared.resources.into_iter().map(external_from_wit).collect::<Checked<_>>()?,
+        resources: prepared.resources.into_iter().map(|r| stored_external(r, redactor)).collect::<Checked<_>>()?,
         state: prepared.state.map(|state| state_from_wit(state, redactor, max_body)).transpose()?,
         rows: prepared.rows,
         rejects: rejects_from_wit(prepared.rejects, redactor)?,
@@ -220,6 +217,17 @@ fn state_from_wit(state: w::WriterState, redactor: &Redactor, max_body: usize) -
         version: state.version,
         body: body_from_wit(state.body, "writer state", redactor, max_body)?,
     })
+}
+
+/// A resource that will be stored in the log.
+pub(crate) fn stored_external(external: w::External, redactor: &Redactor) -> Checked<p::External> {
+    let external = external_from_wit(external)?;
+    for text in [&external.kind, &external.name] {
+        if let Some(marker) = redactor.secret_in(text.as_bytes()) {
+            return Err(format!("a resource's name contains {marker}; it would be stored with every checkpoint"));
+        }
+    }
+    Ok(external)
 }
 
 /// Bytes that will be stored in the log, where a secret must never be.

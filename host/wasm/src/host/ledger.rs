@@ -9,7 +9,6 @@ use super::State;
 use crate::bindings::imported::ledger;
 use crate::bindings::imported::types::{Error, ErrorKind, External};
 use crate::convert;
-use crate::text::{MAX_NAME, clean};
 
 /// Where announcements go.
 #[derive(Clone, Default)]
@@ -35,14 +34,10 @@ impl ledger::Host for State {
             Ok(intents) => intents,
             Err(denied) => return Ok(Err(denied)),
         };
-        let resource = match convert::external_from_wit(resource) {
+        let resource = match convert::stored_external(resource, &self.redactor) {
             Ok(resource) => resource,
             Err(message) => return Ok(Err(super::error(ErrorKind::Permanent, "bad-resource", message))),
         };
-        if let Some(marker) = self.redactor.secret_in(resource.name.as_bytes()) {
-            let message = format!("the resource's name contains {marker}");
-            return Ok(Err(super::error(ErrorKind::Permanent, "secret-in-name", message)));
-        }
         let answer = intents.intent(self.ledger.part.clone(), resource).await;
         Ok(answer.map_err(convert::error_to_wit))
     }
@@ -53,10 +48,10 @@ impl ledger::Host for State {
             Ok(intents) => intents,
             Err(denied) => return Ok(Err(denied)),
         };
-        if name.len() > convert::MAX_RESOURCE_NAME {
-            let message = format!("a resource's name of {} bytes: `{}`", name.len(), clean(&name, MAX_NAME));
-            return Ok(Err(super::error(ErrorKind::Permanent, "bad-resource", message)));
+        let bound = External { kind: String::new(), name, expires_at: None };
+        match convert::stored_external(bound, &self.redactor) {
+            Ok(bound) => Ok(intents.bound(intent, bound.name).await.map_err(convert::error_to_wit)),
+            Err(message) => Ok(Err(super::error(ErrorKind::Permanent, "bad-resource", message))),
         }
-        Ok(intents.bound(intent, name).await.map_err(convert::error_to_wit))
     }
 }

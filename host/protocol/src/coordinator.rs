@@ -16,8 +16,6 @@ mod seal;
 mod start;
 mod status;
 mod stop;
-#[cfg(test)]
-mod tests;
 
 use std::collections::BTreeMap;
 

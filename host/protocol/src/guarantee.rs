@@ -245,3 +245,89 @@ fn sink_guarantee(from: &SinkPromise, ceiling: Delivery) -> SinkGuarantee {
     }
     SinkGuarantee { delivery, visibility, reasons }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plugin::AtomicScope;
+
+    fn able() -> Abilities {
+        Abilities {
+            staging: true,
+            idempotent_commit: true,
+            marker_retention: None,
+            marker_survives_foreign_writers: true,
+            observe: true,
+            fence: true,
+            reconcile: true,
+            atomic_scope: AtomicScope::Sink,
+            visibility: Visibility::WholeEpoch,
+            max_open_epochs: 4,
+            upsert_keys: false,
+            prepared_ttl: None,
+            max_idle: None,
+            orphans: Orphans::Listable,
+        }
+    }
+
+    fn of(replayable: bool, abilities: Abilities) -> Ingredients {
+        Ingredients {
+            sources: vec![SourcePromise { name: "in".to_owned(), replayable }],
+            steps: Vec::new(),
+            sinks: vec![SinkPromise {
+                sink: SinkId::new("out").expect("a legal name"),
+                abilities,
+                retain_ms: Some(1_000),
+            }],
+            dead_letter: false,
+            store_durable: true,
+        }
+    }
+
+    #[test]
+    fn with_every_ability_it_is_exactly_once_and_there_is_nothing_to_say() {
+        let guarantee = compute(&of(true, able()));
+        assert_eq!(guarantee.delivery, Delivery::ExactlyOnce);
+        assert_eq!(guarantee.visibility, Visibility::WholeEpoch);
+        assert!(guarantee.survives_second_host && guarantee.reasons.is_empty(), "{:?}", guarantee.reasons);
+        assert_eq!(guarantee.require(Delivery::ExactlyOnce), Ok(()));
+    }
+
+    #[test]
+    fn each_missing_ability_lowers_the_promise_and_says_why() {
+        type Lack = fn(&mut Abilities);
+        let lacks: [(Lack, Delivery, &str); 6] = [
+            (|a| a.idempotent_commit = false, Delivery::AtLeastOnce, "cannot repeat a commit"),
+            (|a| a.observe = false, Delivery::AtLeastOnce, "cannot be observed"),
+            (|a| a.staging = false, Delivery::AtLeastOnce, "does not stage"),
+            (|a| a.marker_retention = Some(10), Delivery::AtLeastOnce, "remembers commits for 10 ms"),
+            (|a| a.fence = false, Delivery::ExactlyOnce, "a second host can"),
+            (|a| a.prepared_ttl = Some(7), Delivery::ExactlyOnce, "drops prepared work after 7 ms"),
+        ];
+        for (lack, delivery, words) in lacks {
+            let mut abilities = able();
+            lack(&mut abilities);
+            let guarantee = compute(&of(true, abilities));
+            assert_eq!(guarantee.delivery, delivery, "{words}");
+            assert!(guarantee.reasons.iter().any(|reason| reason.contains(words)), "{words}: {:?}", guarantee.reasons);
+        }
+    }
+
+    #[test]
+    fn a_source_that_cannot_be_read_again_is_never_exactly_once() {
+        let guarantee = compute(&of(false, able()));
+        assert_eq!(guarantee.delivery, Delivery::AtMostOnce);
+        let words = guarantee.require(Delivery::ExactlyOnce).expect_err("refused");
+        assert!(words.contains("`in`") && words.contains("at-most-once"), "{words}");
+        let mut both = able();
+        both.idempotent_commit = false;
+        assert_eq!(compute(&of(false, both)).delivery, Delivery::BestEffort);
+    }
+
+    #[test]
+    fn rows_without_staging_are_early_whatever_the_plugin_says() {
+        let mut abilities = able();
+        abilities.staging = false;
+        assert_eq!(compute(&of(true, abilities)).visibility, Visibility::Early);
+    }
+}

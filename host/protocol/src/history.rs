@@ -9,8 +9,6 @@ mod error;
 mod ledger;
 mod retention;
 mod standing;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -207,6 +205,14 @@ impl History {
     /// The record cannot stand there; nothing was changed.
     pub fn apply(&mut self, record: &Record) -> Result<(), HistoryError> {
         self.check_and_apply(record).map_err(|kind| HistoryError { slot: record.slot, kind })
+    }
+
+    /// Whether the next record could be this one. Ask before writing anything: what is in the log stays there.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&mut self, record: &Record) -> Result<(), HistoryError> {
+        self.check_record(record).map_err(|kind| HistoryError { slot: record.slot, kind })
     }
 
     /// Whether the record of this slot was given up: it may be missing, and means nothing if it is still there.

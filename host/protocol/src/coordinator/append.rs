@@ -77,6 +77,11 @@ impl Coordinator {
             Vec::new()
         };
         let record = Record { slot: self.history.next_slot(), run, written_at: self.now, outcomes, body };
+        if let Err(error) = self.history.check(&record) {
+            // A fault of this crate. What is in the log stays there, so it must not get there.
+            return self
+                .end(End::StoreFailed(format!("the run would write a record that contradicts the log: {error}")));
+        }
         self.append.in_flight = Some(record.clone());
         self.emit(Effect::Append { record: Box::new(record) });
     }

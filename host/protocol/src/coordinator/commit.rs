@@ -384,6 +384,11 @@ impl Coordinator {
         if !answer.failed {
             return;
         }
+        let can = self.graph.sinks.get(sink).map(|spec| &spec.abilities);
+        let can_go_on = can.is_some_and(|can| can.idempotent_commit || (can.reconcile && !lane.mute));
+        if let Some(why) = doubt.as_ref().filter(|_| !can_go_on) {
+            return self.block(sink, lane, Blocked::CannotAsk(why.clone()));
+        }
         head.failures = head.failures.saturating_add(1);
         if self.settings.spent(head.failures) {
             let last = doubt.unwrap_or_else(|| "the destination did not commit it".to_owned());

@@ -98,11 +98,16 @@ impl Coordinator {
                 self.writing.sources_ended = true;
                 return;
             }
-            CutReason::Savepoint(name) if self.history.savepoints().contains_key(name) => {
-                let message = format!("there is a savepoint `{name}` already; choose another name");
-                return self.warn(message);
+            CutReason::Savepoint(name) => {
+                let under_way = self.writing.barrier.as_ref().is_some_and(|barrier| barrier.reason == reason);
+                if under_way || self.history.savepoints().contains_key(name) {
+                    return self.warn(format!("there is a savepoint `{name}` already; choose another name"));
+                }
+                if let Some(CutReason::Savepoint(other)) = &self.writing.due {
+                    return self.warn(format!("savepoint `{name}` is not taken: `{other}` comes first; ask again"));
+                }
             }
-            CutReason::Savepoint(_) | CutReason::Interval => {}
+            CutReason::Interval => {}
         }
         // A savepoint is not lost to a plain barrier that became due at the same time.
         if !matches!(self.writing.due, Some(CutReason::Savepoint(_))) {

@@ -17,26 +17,33 @@ type Check = Result<(), Kind>;
 
 impl History {
     pub(super) fn check_and_apply(&mut self, record: &Record) -> Check {
-        self.check_slot(record.slot)?;
-        self.check_writer(record)?;
-        self.check_outcomes(record)?;
-        // The body is checked as it will stand behind its own outcomes: a retirement may ride with the commit that
-        // makes it legal. On an error the copy is thrown away and `self` stays as it was.
-        let undo = (!record.outcomes.is_empty()).then(|| self.undo_outcomes(&record.outcomes));
+        self.check_record(record)?;
         for entry in &record.outcomes {
-            self.apply_outcome(entry, record.slot);
-        }
-        if let Err(kind) = self.check_body(record) {
-            if let Some(undo) = undo {
-                self.restore(undo);
-            }
-            return Err(kind);
+            self.apply_outcome(entry);
         }
         self.last_slot = record.slot;
         let carried = record.outcomes.iter().map(|entry| entry.of).collect();
         let note = self.apply_body(record);
         self.notes.insert(record.slot, (note, carried));
         Ok(())
+    }
+
+    /// The body is checked as it will stand behind the record's own outcomes: a retirement may ride with the commit that
+    /// makes it legal. They are taken back before this returns.
+    pub(super) fn check_record(&mut self, record: &Record) -> Check {
+        self.check_slot(record.slot)?;
+        self.check_writer(record)?;
+        self.check_outcomes(record)?;
+        if record.outcomes.is_empty() {
+            return self.check_body(record);
+        }
+        let undo = self.undo_outcomes(&record.outcomes);
+        for entry in &record.outcomes {
+            self.apply_outcome(entry);
+        }
+        let checked = self.check_body(record);
+        self.restore(undo);
+        checked
     }
 
     fn check_slot(&self, slot: Slot) -> Check {
@@ -315,17 +322,17 @@ impl History {
         if newest && ended { Ok(()) } else { Err(Kind::NotFinished) }
     }
 
-    fn apply_outcome(&mut self, entry: &OutcomeEntry, slot: Slot) {
+    fn apply_outcome(&mut self, entry: &OutcomeEntry) {
         let OutcomeEntry { sink, of, attempt, outcome } = entry;
         let state = match outcome {
             EpochOutcome::Committed => SinkEpochState::Committed,
             EpochOutcome::InDoubt(why) => SinkEpochState::InDoubt(*attempt, why.clone()),
             EpochOutcome::Blocked(why) => SinkEpochState::Blocked(*attempt, why.clone()),
         };
-        self.set_state(sink, *of, state, slot);
+        self.set_state(sink, *of, state);
     }
 
-    fn set_state(&mut self, sink: &SinkId, of: EpochRef, state: SinkEpochState, _slot: Slot) {
+    fn set_state(&mut self, sink: &SinkId, of: EpochRef, state: SinkEpochState) {
         let Some(epoch) = self.epochs.get_mut(&of) else { return };
         let committed = state == SinkEpochState::Committed;
         let ended = state.ended();
@@ -385,20 +392,20 @@ impl History {
             self.standings.insert(sink.clone(), Standing::accepted(&open.observed[sink], record.slot));
         }
         if let Some(id) = fork {
-            self.fork_off(open.parent, &id, record.slot);
+            self.fork_off(open.parent, &id);
         }
         self.tip = open.parent;
         self.runs.insert(record.run, RunNode { slot: record.slot, opened_at: record.written_at, open: open.clone() });
         Note::Open
     }
 
-    fn fork_off(&mut self, parent: Option<EpochRef>, decision: &str, slot: Slot) {
+    fn fork_off(&mut self, parent: Option<EpochRef>, decision: &str) {
         let behind = self.checkpoints().filter(|epoch| !parent.is_some_and(|parent| self.descends(parent, epoch.of)));
         let open = behind.flat_map(|epoch| {
             epoch.sinks.iter().filter(|(_, state)| !state.ended()).map(move |(sink, _)| (sink.clone(), epoch.of))
         });
         for (sink, of) in open.collect::<Vec<_>>() {
-            self.set_state(&sink, of, SinkEpochState::ForkedOff(decision.to_owned()), slot);
+            self.set_state(&sink, of, SinkEpochState::ForkedOff(decision.to_owned()));
         }
     }
 
@@ -509,10 +516,10 @@ impl History {
         match &decision.choice {
             Choice::Retry { sink, of } => {
                 let next = self.outcome(sink, *of).map_or(1, |state| state.attempt().saturating_add(1));
-                self.set_state(sink, *of, SinkEpochState::Sent(next), slot);
+                self.set_state(sink, *of, SinkEpochState::Sent(next));
             }
             Choice::GiveUp { sink, of } => {
-                self.set_state(sink, *of, SinkEpochState::GivenUp(decision.id.clone()), slot);
+                self.set_state(sink, *of, SinkEpochState::GivenUp(decision.id.clone()));
             }
             Choice::Fork { .. } | Choice::Accept { .. } => {}
         }

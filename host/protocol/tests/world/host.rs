@@ -249,7 +249,7 @@ impl Host {
         tasks.rows[task] += 1;
         let busy = std::mem::replace(&mut tasks.busy, true);
         for (sink, spec) in &self.graph.sinks {
-            let ordinal = (row % u64::from(spec.participants)) as u32;
+            let ordinal = ((row / 8 + row % 8) % u64::from(spec.participants)) as u32;
             tasks.buffers.entry((sink.clone(), ordinal)).or_default().push(row);
             let part = PartId::mint(&pipeline(), sink, tasks.run, tasks.epoch, ordinal, 1);
             let destination = world.destinations.get_mut(sink).expect("a sink of the world");
@@ -361,5 +361,53 @@ fn check_release(world: &World, sink: &SinkId, resources: &[External]) {
             "P5: {} is released and not committed",
             resource.name
         );
+    }
+}
+
+/// Driving one host by hand, in order and without faults.
+impl Host {
+    /// Carries out everything that waits, except what `hold` picks and timers.
+    pub fn settle(&mut self, world: &mut World, hold: impl Fn(&Effect) -> bool) {
+        let rng = &mut Rng(0);
+        let waits = |todo: &Todo| match todo {
+            Todo::Do(effect) => !hold(effect),
+            Todo::Tell(Event::TimerFired { .. }) => false,
+            Todo::Tell(_) => true,
+        };
+        while let Some(at) = self.todo.iter().position(waits).filter(|_| self.ended.is_none()) {
+            match self.todo.remove(at) {
+                Todo::Tell(event) => self.tell(event),
+                Todo::Do(effect) => self.carry_out(world, rng, 0, effect),
+            }
+        }
+    }
+
+    /// Takes out the first effect that waits and is picked.
+    pub fn take(&mut self, pick: impl Fn(&Effect) -> bool) -> Option<Effect> {
+        let at = self.todo.iter().position(|todo| matches!(todo, Todo::Do(effect) if pick(effect)))?;
+        match self.todo.remove(at) {
+            Todo::Do(effect) => Some(effect),
+            Todo::Tell(_) => None,
+        }
+    }
+
+    /// Lets every timer run out that is set now.
+    pub fn timers(&mut self) {
+        for todo in std::mem::take(&mut self.todo) {
+            match todo {
+                Todo::Tell(Event::TimerFired { timer }) | Todo::Do(Effect::Wait { timer, .. }) => {
+                    self.tell(Event::TimerFired { timer });
+                }
+                other => self.todo.push(other),
+            }
+        }
+    }
+
+    /// Reads `rows` rows with task 0 and cuts an epoch.
+    pub fn epoch(&mut self, world: &mut World, rows: u64) {
+        for _ in 0..rows {
+            self.read(world, 0, u64::MAX);
+        }
+        self.due();
     }
 }

@@ -687,7 +687,7 @@ fn a_crash_between_decision_and_run_does_not_use_the_decision_up() {
     let (first, _) = four_epochs(&mut world, &graph);
     drop(started_with(&mut world, &graph, Settings { retain_count: 10, ..settings() }, 2));
     let mut host = Host::start(&world, &graph, fork("f1", first), 3);
-    let open = |effect: &Effect| matches!(effect, Effect::Append { record } if matches!(record.body, Body::Open(_)));
+    let open = |effect: &Effect| matches!(effect, Effect::Append { record } if matches!(&record.body, Body::Open(open) if !open.under.is_empty()));
     host.settle(&mut world, open);
     assert!(world.log.fold().decisions().contains_key("f1"));
     drop(host);

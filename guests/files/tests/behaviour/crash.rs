@@ -65,6 +65,8 @@ fn f42_crash_in_commit_then_crash_in_the_next_runs_recovery_then_recovery() {
             let done = Files::default().commit(&world.ctx(&three, 1), &previous, &committables).expect("answers");
             assert!(is_done(&done), "crash at {number}, then {inner}: {done:?}");
             world.assert_visible(&[(1, 1), (1, 2)]);
+            let leftovers = world.register().into_iter().filter(|name| name.starts_with("new-")).count();
+            assert_eq!(leftovers, 0, "crash at {number}, then {inner}: unfinished entries of older runs are swept");
             inner_hit
         });
         outer

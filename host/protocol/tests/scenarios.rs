@@ -695,3 +695,112 @@ fn a_crash_between_decision_and_run_does_not_use_the_decision_up() {
     let parent = again.coordinator.history().runs().values().next_back().and_then(|node| node.open.parent);
     assert_eq!(parent, Some(first), "{:?}", again.ended);
 }
+
+/// One sink with a dead-letter sink beside it; reports an epoch of five rows by hand.
+fn with_dead_letters(rejected: u64, dead_letters: Option<u64>) -> Option<End> {
+    let (mut world, mut graph) = sinks(vec![("a", abilities()), ("dead", abilities())]);
+    if dead_letters.is_none() {
+        graph.sinks.remove(&sink("dead"));
+    }
+    for (name, spec) in &mut graph.sinks {
+        spec.participants = 1;
+        spec.dead_letter = *name == sink("dead");
+    }
+    let mut host = started(&mut world, &graph, 1);
+    host.tell(Event::Busy);
+    host.due();
+    let barrier = |effect: &Effect| matches!(effect, Effect::InjectBarrier { .. });
+    let Some(Effect::InjectBarrier { epoch, .. }) = host.take(barrier) else { panic!("no barrier") };
+    let run = host.coordinator.run().expect("a run");
+    let report = |host: &mut Host, name: &str, rows_in: u64, rejected_in_write: u64| {
+        let part = PartId::mint(&world::pipeline(), &sink(name), run, epoch, 0, 1);
+        let prepared = (rows_in > 0).then(|| prepared(part, rows_in - rejected_in_write));
+        host.tell(Event::PartPrepared { sink: sink(name), ordinal: 0, epoch, rows_in, rejected_in_write, prepared });
+    };
+    report(&mut host, "a", 5, rejected);
+    if let Some(rows) = dead_letters {
+        report(&mut host, "dead", rows, 0);
+    }
+    let partitions = BTreeMap::from([("0".to_owned(), "5".to_owned())]);
+    let cut =
+        tidegate_protocol::record::SourceCut { partitions, ended: false, watermark: None, rows: 5, dead_lettered: 0 };
+    host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, cut });
+    host.settle(&mut world, |effect| !appends(effect));
+    assert_eq!(host.ended.is_none(), seals(&world).len() == 1);
+    host.ended
+}
+
+#[test]
+fn p12_a_rejected_row_is_in_the_dead_letter_sink_of_the_same_epoch() {
+    assert_eq!(with_dead_letters(2, Some(2)), None);
+    assert_eq!(with_dead_letters(0, None), None);
+    assert!(matches!(with_dead_letters(2, Some(1)), Some(End::Failed(TaskFailure::Host(_)))));
+    assert!(matches!(with_dead_letters(0, Some(1)), Some(End::Failed(TaskFailure::Host(_)))));
+    assert!(matches!(with_dead_letters(2, None), Some(End::Failed(TaskFailure::BadRow { .. }))));
+}
+
+#[test]
+fn what_a_plugin_claims_of_its_part_is_checked() {
+    type Lie = fn(&mut tidegate_protocol::plugin::Prepared);
+    let lies: [Lie; 7] = [
+        |p| p.committable.part.ordinal = 1,
+        |p| p.committable.part.epoch = Epoch(9),
+        |p| p.committable.part.short.push('x'),
+        |p| p.committable.version = 2,
+        |p| p.committable.rows = 4,
+        |p| p.rows = 6,
+        |p| p.resources[0].name.clear(),
+    ];
+    for (number, lie) in lies.into_iter().enumerate() {
+        let (mut world, mut graph) = one_sink(abilities());
+        if let Some(spec) = graph.sinks.get_mut(&sink("a")) {
+            spec.participants = 1;
+        }
+        let mut host = started(&mut world, &graph, 1);
+        host.tell(Event::Busy);
+        host.due();
+        let run = host.coordinator.run().expect("a run");
+        let mut answer = prepared(PartId::mint(&world::pipeline(), &sink("a"), run, Epoch(1), 0, 1), 5);
+        lie(&mut answer);
+        let epoch = Epoch(1);
+        let (rows_in, rejected_in_write) = (5, 0);
+        host.tell(Event::PartPrepared {
+            sink: sink("a"),
+            ordinal: 0,
+            epoch,
+            rows_in,
+            rejected_in_write,
+            prepared: Some(answer),
+        });
+        let partitions = BTreeMap::new();
+        let cut = tidegate_protocol::record::SourceCut {
+            partitions,
+            ended: false,
+            watermark: None,
+            rows: 5,
+            dead_lettered: 0,
+        };
+        host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, cut });
+        let Some(End::Failed(TaskFailure::Plugin(_, fault))) = &host.ended else {
+            panic!("lie {number}: {:?}", host.ended)
+        };
+        assert_eq!(fault.kind, FaultKind::Malformed, "lie {number}");
+    }
+}
+
+#[test]
+fn a_commit_is_in_order_and_names_what_came_before() {
+    let (mut world, graph) = one_sink(abilities());
+    let mut host = started(&mut world, &graph, 1);
+    for _ in 0..2 {
+        host.epoch(&mut world, 2);
+        host.settle(&mut world, commits);
+    }
+    let first = commit_of(&mut host);
+    assert!(host.take(commits).is_none(), "the second waits for the first");
+    assert!(first.previous().is_empty());
+    answer(&mut host, &first, Ok(vec![Outcome::Committed; 2]));
+    let second = commit_of(&mut host);
+    let parts: Vec<PartId> = first.committables().iter().map(|committable| committable.part.clone()).collect();
+    assert_eq!(second.previous(), parts);
+}

@@ -101,6 +101,10 @@ impl History {
             if state.ended() || ended.contains(&(sink, *of)) {
                 return Err(Kind::AlreadyEnded { sink: sink.clone(), of: *of });
             }
+            // Many tries that settled nothing may settle it in another run; every other reason needs a person.
+            if matches!(state, SinkEpochState::Blocked(_, why) if !matches!(why, Blocked::TriesSpent(_))) {
+                return Err(Kind::NeedsDecision { sink: sink.clone(), of: *of });
+            }
             if *outcome == EpochOutcome::Committed {
                 let open = self.unfinished(sink).into_iter().find(|of| !ended.contains(&(sink, *of)));
                 if let Some(before) = open.filter(|first| first != of) {

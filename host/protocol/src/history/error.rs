@@ -99,6 +99,13 @@ pub enum HistoryErrorKind {
         /// The epoch.
         of: EpochRef,
     },
+    /// An epoch that waits for a person's decision got an outcome without one.
+    NeedsDecision {
+        /// The sink.
+        sink: SinkId,
+        /// The epoch.
+        of: EpochRef,
+    },
     /// An epoch was committed before an older one of the same sink had an end.
     OutOfOrder {
         /// The sink.
@@ -185,6 +192,9 @@ impl fmt::Display for HistoryError {
             K::UnknownSeal(of) => write!(f, "speaks of {of}, which was never sealed here"),
             K::UnknownSink { sink, of } => write!(f, "speaks of sink `{sink}`, which {of} does not have"),
             K::AlreadyEnded { sink, of } => write!(f, "gives {of} a second end at sink `{sink}`"),
+            K::NeedsDecision { sink, of } => {
+                write!(f, "gives {of} an outcome at sink `{sink}`, where it waits for a person's decision")
+            }
             K::OutOfOrder { sink, of, before } => write!(f, "sink `{sink}` committed {of} before {before}"),
             K::NotBlocked { sink, of } => write!(f, "decides on {of} at sink `{sink}`, which waits for no decision"),
             K::Retired(of) => write!(f, "names {of}, which is retired"),

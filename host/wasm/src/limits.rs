@@ -23,7 +23,8 @@ pub struct Limits {
     pub tables: usize,
     /// Wall-clock time of one call, host calls included.
     pub call_time: Duration,
-    /// Time that one call may spend in the plugin's own code, rounded up to ticks.
+    /// Time that one call may spend in the plugin's own code, rounded up to ticks. Ticks count while that code is
+    /// being run, also when the machine is too busy to give it a processor: leave room.
     pub cpu_time: Duration,
     /// Calls into the host during one call.
     pub host_calls: u64,

@@ -1,9 +1,10 @@
 //! A tiny world around coordinators: a log, destinations, hosts that crash, linger as zombies and lose answers.
 //! Everything is drawn from one seed.
 
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub, clippy::result_large_err)]
 
 pub mod destination;
+pub mod drive;
 pub mod host;
 pub mod rng;
 

@@ -108,9 +108,9 @@ pub(crate) struct RunArgs {
     /// Without it the id is made from the request, so that a service that starts again does not go back twice.
     #[arg(long, value_name = "ID", value_parser = plain_text)]
     pub(crate) decision_id: Option<String>,
-    /// Who decides, for the log
-    #[arg(long, value_name = "WHO", env = "USER", hide_env_values = true, default_value = "unnamed", value_parser = plain_text)]
-    pub(crate) by: String,
+    /// Who decides, for the log; the user's name if absent
+    #[arg(long, value_name = "WHO", value_parser = plain_text)]
+    pub(crate) by: Option<String>,
     /// How progress is shown on standard error
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto, value_name = "HOW")]
     pub(crate) progress: ProgressKind,

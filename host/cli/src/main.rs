@@ -1,1 +1,63 @@
-fn main() {}
+//! The `tidegate` command.
+//!
+//! Data goes to standard output, talk to standard error; errors are one line what happened and `hint:` lines how to mend
+//! it; exit codes are in [`exit::Exit`].
+
+mod args;
+mod commands;
+mod exit;
+mod output;
+mod progress;
+mod words;
+
+use std::process::ExitCode;
+
+use args::{Cli, Command};
+use exit::Exit;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let cli = match args::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version go to standard output and are no failure; a closed pipe is none either.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+        }
+    };
+    start_log();
+    match dispatch(&cli) {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.lines().iter().for_each(|line| output::say(line));
+            failure.exit.into()
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> commands::Outcome {
+    match &cli.command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Validate(args) => commands::validate::run(args),
+        Command::Plugin(command) => commands::plugin::run(command),
+        Command::Checkpoint(command) => commands::checkpoint::run(command),
+        Command::Ledger(args) => commands::ledger::run(args),
+        Command::Resolve(args) => commands::resolve::run(args),
+    }
+}
+
+/// Log lines above `TIDEGATE_LOG` (default `warn`) go to standard error.
+fn start_log() {
+    let filter = std::env::var("TIDEGATE_LOG").ok().and_then(|text| EnvFilter::try_new(text).ok());
+    let filter = filter.unwrap_or_else(|| EnvFilter::new("warn"));
+    let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(ansi)
+        .with_target(false)
+        .without_time()
+        .log_internal_errors(false)
+        .with_writer(|| output::Talk);
+    // Fails only where a log was set up before, and there is none.
+    let _ = log.try_init();
+}

@@ -1,8 +1,11 @@
 //! Printing: data on standard output, talk on standard error. Neither may ever end the process by failing.
 
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
+use indicatif::MultiProgress;
 use serde::Serialize;
+use tidegate_server::{ErrorKind, ServerError};
 
 use crate::exit::Exit;
 
@@ -19,11 +22,15 @@ impl Failure {
         Self { exit, messages: vec![(message.into(), Vec::new())] }
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        if let Some((_, hints)) = self.messages.last_mut() {
-            hints.push(hint.into());
-        }
-        self
+    pub(crate) fn of(error: &ServerError) -> Self {
+        let exit = match error.kind() {
+            ErrorKind::Config => Exit::Usage,
+            ErrorKind::Refused => Exit::Refused,
+            ErrorKind::NotOwner => Exit::Owned,
+            ErrorKind::Log => Exit::Log,
+            ErrorKind::Failed => Exit::Failed,
+        };
+        Self { exit, messages: error.messages() }
     }
 
     /// As printed: `error:` lines, each followed by its `hint:` lines.
@@ -37,18 +44,60 @@ impl Failure {
     }
 }
 
+impl From<ServerError> for Failure {
+    fn from(error: ServerError) -> Self {
+        Self::of(&error)
+    }
+}
+
 /// Puts a text that may come from elsewhere on one line, without control characters that would move the cursor.
 pub(crate) fn one_line(text: &str) -> String {
     let parts = text.lines().map(str::trim).filter(|line| !line.is_empty());
     parts.collect::<Vec<_>>().join("; ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// As [`one_line`], for text that was laid out in columns.
+pub(crate) fn one_line_keeping_blanks(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The live display, while there is one: talk has to go above it.
+static LIVE: Mutex<Option<MultiProgress>> = Mutex::new(None);
+
+/// Sets or removes the live display.
+pub(crate) fn set_live(live: Option<MultiProgress>) {
+    *LIVE.lock().unwrap_or_else(PoisonError::into_inner) = live;
+}
+
 /// Prints one line of talk. A closed standard error is no reason to stop.
 pub(crate) fn say(line: &str) {
-    let mut text = line.to_owned();
-    text.push('\n');
     // One write, so that lines of several processes do not mix.
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    talk(format!("{line}\n").as_bytes());
+}
+
+fn talk(bytes: &[u8]) {
+    let write = || {
+        let _ = io::stderr().lock().write_all(bytes);
+    };
+    let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match live {
+        Some(live) => live.suspend(write),
+        None => write(),
+    }
+}
+
+/// Standard error as a writer that never fails, for log lines.
+pub(crate) struct Talk;
+
+impl Write for Talk {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        talk(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Prints data. Whoever closed standard output has seen enough, which is no failure either.
@@ -106,7 +155,8 @@ mod tests {
 
     #[test]
     fn failures_are_one_line_and_hints() {
-        let failure = Failure::new(Exit::Failed, "it broke\nbadly \u{1b}[2J").hint("mend it");
+        let mut failure = Failure::new(Exit::Failed, "it broke\nbadly \u{1b}[2J");
+        failure.messages[0].1.push("mend it".to_owned());
         assert_eq!(failure.lines(), ["error: it broke; badly \u{fffd}[2J", "hint: mend it"]);
     }
 

@@ -1,7 +1,55 @@
 //! Pipelines as a library: pipeline files, what they promise, running them, and looking into their state.
 //!
-//! Nothing here prints. See `examples/embed` for a pipeline in a few lines.
+//! ```no_run
+//! # async fn example() -> Result<(), tidegate_server::ServerError> {
+//! use tidegate_server::{Host, RunOptions, assemble, config};
+//!
+//! let file = config::load("pipeline.toml".as_ref())?;
+//! let host = Host::new(None)?;
+//! let report = assemble(&host, &file)?.open()?.run(RunOptions::default()).await?;
+//! println!("{:?}", report.end);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The way of a pipeline: [`config::load`] reads its file, [`assemble()`] admits its plugins and computes its guarantee,
+//! [`Assembled::open`] takes its log and refuses edits that do not fit it, [`Ready::run`] runs it. [`validate()`] goes the
+//! same way without changing anything; [`State`] looks into a log that may be in use. Nothing here prints.
 
+mod assemble;
 mod canonical;
 pub mod config;
+mod edits;
+mod encodings;
+mod error;
+mod graph;
+mod plugins;
+mod refusal;
+mod resolve;
+mod run;
 mod schema;
+mod state;
+mod validate;
+
+pub use assemble::{Assembled, assemble};
+pub use edits::{Finding, Verdict};
+pub use error::{ErrorKind, Refused, ServerError};
+pub use plugins::Host;
+pub use refusal::{blocked_words, end_words, failure_words, policy_name};
+pub use resolve::{Resolution, ResolveRequest, Resolved, resolve};
+pub use run::{Ready, Report, RunOptions};
+pub use state::{
+    CheckpointDetail, CheckpointSummary, OperatorView, OutcomeView, PartView, ResourceView, SinkView, SourceView,
+    State, Verified, verify,
+};
+pub use validate::{StateFound, Validation, validate};
+
+pub use tidegate_pipeline::Control;
+pub use tidegate_pipeline::clock::{Clock, SystemClock};
+pub use tidegate_pipeline::observe::{Moment, Observer, Progress};
+pub use tidegate_protocol::event::{End, Notice, Refusal};
+pub use tidegate_protocol::guarantee::{Delivery, Guarantee};
+pub use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
+pub use tidegate_protocol::plugin::{Abilities, Description, Visibility};
+pub use tidegate_protocol::record::MismatchPolicy;
+pub use tidegate_wasm::Inspection;

@@ -1,0 +1,47 @@
+//! One module per command. Each returns the exit code, or the failure to print.
+
+pub(crate) mod checkpoint;
+pub(crate) mod ledger;
+pub(crate) mod plugin;
+pub(crate) mod resolve;
+pub(crate) mod run;
+pub(crate) mod validate;
+
+use std::path::{Path, PathBuf};
+
+use tidegate_server::Host;
+use tidegate_server::config::{self, PipelineFile};
+
+use crate::exit::Exit;
+use crate::output::{Failure, say};
+
+/// What a command comes to.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+/// Reads the pipeline file.
+pub(crate) fn load(path: &Path) -> Result<PipelineFile, Failure> {
+    config::load(path).map_err(|error| tidegate_server::ServerError::from(error).into())
+}
+
+/// Starts the engine with the user's compile cache; without, where it cannot be used.
+pub(crate) fn host() -> Result<Host, Failure> {
+    if let Some(dir) = cache_dir() {
+        match Host::new(Some(dir)) {
+            Ok(host) => return Ok(host),
+            Err(error) => say(&format!("warning: {error}; compiled plugins are not kept")),
+        }
+    }
+    Ok(Host::new(None)?)
+}
+
+fn cache_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    absolute("TIDEGATE_CACHE_DIR")
+        .or_else(|| absolute("XDG_CACHE_HOME").map(|dir| dir.join("tidegate")))
+        .or_else(|| absolute("HOME").map(|dir| dir.join(".cache").join("tidegate")))
+}
+
+/// Says that a pipeline has no state yet.
+pub(crate) fn no_state(file: &PipelineFile) -> String {
+    format!("pipeline `{}` has no state in {} yet", file.pipeline.name, file.pipeline.state.display())
+}

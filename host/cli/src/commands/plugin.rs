@@ -1,0 +1,96 @@
+//! `tidegate plugin inspect`
+
+use serde_json::{Value, json};
+use tidegate_server::{Description, Inspection};
+
+use super::{Outcome, host};
+use crate::args::{InspectArgs, PluginCommand};
+use crate::exit::Exit;
+use crate::output::{Failure, one_line, print, print_json};
+use crate::words::{count, span};
+
+pub(crate) fn run(command: &PluginCommand) -> Outcome {
+    let PluginCommand::Inspect(args) = command;
+    inspect(args)
+}
+
+fn inspect(args: &InspectArgs) -> Outcome {
+    let inspection = host()?.inspect(&args.plugin)?;
+    if args.output.json {
+        print_json(&json(&inspection));
+    } else {
+        print(&text(&inspection));
+    }
+    match &inspection.description {
+        Ok(_) => Ok(Exit::Done),
+        Err(error) => Err(Failure::new(Exit::Usage, error.to_string())),
+    }
+}
+
+fn json(inspection: &Inspection) -> Value {
+    json!({
+        "interface": inspection.interface,
+        "digest": inspection.digest,
+        "bytes": inspection.bytes,
+        "imports": inspection.imports,
+        "exports": inspection.exports,
+        "admitted": inspection.description.is_ok(),
+        "refused": inspection.description.as_ref().err().map(ToString::to_string),
+        "description": inspection.description.as_ref().ok(),
+    })
+}
+
+fn text(inspection: &Inspection) -> String {
+    let interface = inspection.interface.as_deref().unwrap_or("none");
+    let mut lines = vec![
+        format!("digest     {}", inspection.digest),
+        format!("size       {} bytes", count(inspection.bytes)),
+        format!("interface  tidegate:sink@{interface}"),
+    ];
+    if let Ok(description) = &inspection.description {
+        lines.extend(describe(description));
+    }
+    lines.push("imports".to_owned());
+    lines.extend(inspection.imports.iter().map(|name| format!("  {}", one_line(name))));
+    lines.join("\n") + "\n"
+}
+
+fn describe(description: &Description) -> Vec<String> {
+    let abilities = &description.abilities;
+    let yes = |can: bool| if can { "yes" } else { "no" };
+    let encodings: Vec<_> =
+        description.encodings.iter().map(|encoding| format!("{encoding:?}").to_lowercase()).collect();
+    let mut lines = vec![
+        format!("plugin     {} {}", one_line(&description.name), one_line(&description.version)),
+        format!("encodings  {}", encodings.join(", ")),
+        "abilities".to_owned(),
+        format!("  rows wait unseen until commit       {}", yes(abilities.staging)),
+        format!("  a commit can be repeated            {}", yes(abilities.idempotent_commit)),
+        format!("  the position can be observed        {}", yes(abilities.observe)),
+        format!("  older runs are fenced               {}", yes(abilities.fence)),
+        format!("  a lost answer can be asked about    {}", yes(abilities.reconcile)),
+        format!("  epochs open at once                 {}", abilities.max_open_epochs),
+    ];
+    if let Some(ttl) = abilities.prepared_ttl {
+        lines.push(format!("  prepared work lives                 {}", span(ttl)));
+    }
+    lines.push(if description.grants.is_empty() { "grants     none asked for" } else { "grants asked for" }.to_owned());
+    for grant in &description.grants {
+        let role = format!("{:?}", grant.role).to_lowercase();
+        lines.push(format!(
+            "  {} `{}` for the {role}: {}",
+            one_line(&grant.kind),
+            one_line(&grant.name),
+            one_line(&grant.reason)
+        ));
+    }
+    let schema: Value = serde_json::from_str(&description.config_schema).unwrap_or_default();
+    if let Some(properties) = schema["properties"].as_object().filter(|properties| !properties.is_empty()) {
+        lines.push("configuration".to_owned());
+        for (name, property) in properties {
+            let about = property["description"].as_str().unwrap_or_default();
+            lines.push(format!("  {}  {}", one_line(name), one_line(about)).trim_end().to_owned());
+        }
+    }
+    lines
+}

@@ -1,0 +1,285 @@
+//! `tidegate run`
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use tidegate_server::{
+    Assembled, Clock, Control, End, Moment, Notice, Observer, Progress, Ready, Report, RunOptions, SystemClock,
+    Verdict, assemble, end_words,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::validate::guarantee_lines;
+use super::{Outcome, host, load};
+use crate::args::{ProgressKind, RunArgs};
+use crate::exit::Exit;
+use crate::output::{Failure, print_json_line, say};
+use crate::progress::{self, Display, Meter};
+use crate::words::{count, counted, span};
+
+/// How often the live display is redrawn.
+const LIVE_EVERY: Duration = Duration::from_millis(200);
+/// How often a plain line is printed.
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+pub(crate) fn run(args: &RunArgs) -> Outcome {
+    let file = load(&args.file)?;
+    let assembled = assemble(&host()?, &file)?;
+    announce(&assembled, args);
+    let ready = assembled.open()?;
+    for finding in &ready.findings {
+        let word = if finding.verdict == Verdict::Warning { "warning" } else { "changed" };
+        say(&format!("{word}: {}", finding.message));
+        finding.hints.iter().for_each(|hint| say(&format!("  hint: {hint}")));
+    }
+    // At least two, so that signals are heard whatever the pipeline does.
+    let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot start threads: {error}")))?;
+    let outcome = runtime.block_on(watched(ready, args));
+    // A read from standard input cannot be cancelled; nobody waits for it.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// What the pipeline promises, and why.
+fn announce(assembled: &Assembled, args: &RunArgs) {
+    let file = assembled.file();
+    say(&format!("pipeline `{}`, state in {}", file.pipeline.name, file.pipeline.state.display()));
+    guarantee_lines(assembled.guarantee(), &assembled.reasons()).iter().for_each(|line| say(line));
+    if args.output.json {
+        print_json_line(&json!({
+            "event": "start",
+            "pipeline": file.pipeline.name,
+            "guarantee": assembled.guarantee(),
+            "reasons": assembled.reasons(),
+        }));
+    }
+}
+
+async fn watched(ready: Ready, args: &RunArgs) -> Outcome {
+    let control = Control::default();
+    let watch = Arc::new(Watch::new(args));
+    let options = RunOptions {
+        from: args.from.clone(),
+        accept: args.accept.iter().cloned().collect(),
+        decision_id: args.decision_id.clone(),
+        by: args.by.clone().or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| "unnamed".to_owned()),
+        observer: Arc::clone(&watch) as Arc<dyn Observer>,
+        control: control.clone(),
+        clock: Arc::new(SystemClock),
+        lose_commit_answers: args.lose_commit_answers.unwrap_or(0),
+    };
+    let began = Instant::now();
+    let signals = tokio::spawn(stop_on_signal(control));
+    let shown = tokio::spawn(show(Arc::clone(&watch), args.progress, args.output.json));
+    let report = ready.run(options).await;
+    signals.abort();
+    shown.abort();
+    // The display goes with its task; wait until it is gone before the last words.
+    let _ = shown.await;
+    let report = report?;
+    Ok(conclude(&report, began.elapsed(), args.output.json))
+}
+
+/// The first signal stops in good order, the second Ctrl-C at once.
+async fn stop_on_signal(control: Control) {
+    let listen = |kind| signal(kind).ok();
+    let (mut interrupt, mut terminate, mut hang_up) =
+        (listen(SignalKind::interrupt()), listen(SignalKind::terminate()), listen(SignalKind::hangup()));
+    async fn next(signal: &mut Option<tokio::signal::unix::Signal>) {
+        let heard = match signal {
+            Some(signal) => signal.recv().await,
+            None => None,
+        };
+        if heard.is_none() {
+            std::future::pending().await
+        }
+    }
+    let mut asked = false;
+    loop {
+        let interrupted = tokio::select! {
+            () = next(&mut interrupt) => true,
+            () = next(&mut terminate) => false,
+            () = next(&mut hang_up) => false,
+        };
+        if asked && interrupted {
+            say("left at once; nothing is lost, the next run goes on behind the last sealed epoch");
+            std::process::exit(i32::from(Exit::Left as u8));
+        }
+        if !asked {
+            say("stopping: what was read is sealed and committed; Ctrl-C again leaves at once and loses nothing");
+            control.stop();
+        }
+        asked = true;
+    }
+}
+
+/// Looks at a run for whoever looks at us.
+struct Watch {
+    progress: Mutex<Progress>,
+    hold: Option<(Moment, u64)>,
+    reached: AtomicU64,
+}
+
+impl Watch {
+    fn new(args: &RunArgs) -> Self {
+        Self { progress: Mutex::default(), hold: args.hold_at, reached: AtomicU64::new(0) }
+    }
+
+    fn latest(&self) -> Progress {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Observer for Watch {
+    fn reached(&self, moment: Moment) {
+        let Some((hold, nth)) = self.hold else { return };
+        if moment == hold && self.reached.fetch_add(1, Ordering::Relaxed) + 1 == nth {
+            say(&format!("held {}", moment.as_str()));
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
+    fn notice(&self, notice: &Notice) {
+        if let Some(line) = progress::notice(notice) {
+            say(&crate::output::one_line(&line));
+        }
+    }
+
+    fn progress(&self, progress: &Progress) {
+        *self.progress.lock().unwrap_or_else(PoisonError::into_inner) = progress.clone();
+    }
+}
+
+async fn show(watch: Arc<Watch>, kind: ProgressKind, json: bool) {
+    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    let live = kind == ProgressKind::Auto && std::io::stderr().is_terminal() && !dumb;
+    let mut display = live.then(Display::start);
+    let mut meter = Meter::default();
+    let mut last = Instant::now();
+    let every = if live { LIVE_EVERY } else { PLAIN_EVERY };
+    let mut ticks = tokio::time::interval(every);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick comes at once, when there is nothing to see.
+    ticks.tick().await;
+    let mut since_json = Duration::ZERO;
+    loop {
+        ticks.tick().await;
+        let progress = watch.latest();
+        let elapsed = last.elapsed();
+        last = Instant::now();
+        let rate = meter.rate(progress.rows_read, elapsed);
+        let now = SystemClock.now_ms();
+        match &mut display {
+            Some(display) => display.show(&progress::live(&progress, rate, now)),
+            None if kind == ProgressKind::None => {}
+            None => say(&progress::plain(&progress, rate, now)),
+        }
+        since_json += elapsed;
+        if json && since_json >= PLAIN_EVERY {
+            since_json = Duration::ZERO;
+            print_json_line(
+                &json!({"event": "progress", "rows-per-second": rate, "progress": progress::json(&progress)}),
+            );
+        }
+    }
+}
+
+fn exit_of(end: &End) -> Exit {
+    match end {
+        End::Finished | End::Stopped => Exit::Done,
+        End::StoppedInDoubt { .. } => Exit::InDoubt,
+        End::Blocked { .. } => Exit::Blocked,
+        End::Restart(_) | End::Failed(_) => Exit::Failed,
+        End::Refused(tidegate_server::Refusal::CannotObserve { .. }) => Exit::Failed,
+        End::Refused(tidegate_server::Refusal::Log(_)) => Exit::Log,
+        End::Refused(_) => Exit::Refused,
+        End::Superseded(_) => Exit::Owned,
+        End::StoreFailed(_) => Exit::Log,
+    }
+}
+
+fn end_name(end: &End) -> &'static str {
+    match end {
+        End::Finished => "finished",
+        End::Stopped => "stopped",
+        End::StoppedInDoubt { .. } => "stopped-in-doubt",
+        End::Blocked { .. } => "blocked",
+        End::Restart(_) | End::Failed(_) => "failed",
+        End::Refused(_) => "refused",
+        End::Superseded(_) => "superseded",
+        End::StoreFailed(_) => "store-failed",
+    }
+}
+
+/// Says how it ended, and returns the exit code for it.
+fn conclude(report: &Report, took: Duration, json: bool) -> Exit {
+    let exit = exit_of(&report.end);
+    let (message, hints) = end_words(&report.end);
+    let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    match exit {
+        Exit::Done if report.nothing_new() => {
+            say("finished before, and nothing has changed since: no new input, nothing was written");
+        }
+        Exit::Done => {
+            if report.was_finished {
+                say(&format!("finished before; took {} of new input", counted(report.progress.rows_read, "row")));
+            }
+            say(&message);
+            summary(report, millis).iter().for_each(|line| say(line));
+        }
+        _ => {
+            summary(report, millis).iter().for_each(|line| say(line));
+            let failure = Failure { exit, messages: vec![(message.clone(), hints.clone())] };
+            failure.lines().iter().for_each(|line| say(line));
+        }
+    }
+    if json {
+        print_json_line(&json!({
+            "event": "end",
+            "result": end_name(&report.end),
+            "exit": exit as u8,
+            "message": message,
+            "hints": hints,
+            "nothing-new": report.nothing_new(),
+            "ms": millis,
+            "progress": progress::json(&report.progress),
+        }));
+    }
+    exit
+}
+
+fn summary(report: &Report, millis: u64) -> Vec<String> {
+    let progress = &report.progress;
+    let rate = (u128::from(progress.rows_read) * 1000).checked_div(u128::from(millis)).unwrap_or(0);
+    let mut lines = vec![format!(
+        "  {} read in {} ({} rows/s), {} sealed{}",
+        counted(progress.rows_read, "row"),
+        span(millis),
+        count(u64::try_from(rate).unwrap_or(u64::MAX)),
+        counted(progress.epochs_sealed, "epoch"),
+        match progress.waiting.len() as u64 {
+            0 => String::new(),
+            waiting => format!(", {} outstanding", counted(waiting, "commit")),
+        },
+    )];
+    for (sink, rows) in &progress.rows_committed {
+        lines.push(format!("  {} committed at sink `{sink}`", counted(*rows, "row")));
+    }
+    if progress.rows_dead_lettered > 0 {
+        lines.push(format!("  {} dead-lettered", counted(progress.rows_dead_lettered, "row")));
+    }
+    if progress.runs > 1 {
+        lines.push(format!("  {} runs", count(progress.runs)));
+    }
+    lines
+}

@@ -1,0 +1,62 @@
+//! `tidegate validate`
+
+use serde_json::json;
+use tidegate_server::{Validation, Verdict};
+
+use super::{Outcome, host, load};
+use crate::args::FileArgs;
+use crate::exit::Exit;
+use crate::output::{print, print_json};
+
+pub(crate) fn run(args: &FileArgs) -> Outcome {
+    let file = load(&args.file)?;
+    let validation = tidegate_server::validate(&host()?, &file)?;
+    let passed = validation.passed();
+    if args.output.json {
+        print_json(&json!({"passed": passed, "validation": validation}));
+    } else {
+        print(&text(&validation));
+    }
+    Ok(if passed { Exit::Done } else { Exit::Refused })
+}
+
+/// The guarantee with its reasons, one line each.
+pub(crate) fn guarantee_lines(guarantee: &tidegate_server::Guarantee, reasons: &[String]) -> Vec<String> {
+    let visibility = match guarantee.visibility {
+        tidegate_server::Visibility::WholeEpoch => "a whole epoch becomes visible at once",
+        tidegate_server::Visibility::PerParticipant => "each writer's part of an epoch becomes visible at once",
+        tidegate_server::Visibility::Early => "rows can be seen before their epoch is sealed",
+    };
+    let mut lines = vec![format!("guarantee: {}; {visibility}", guarantee.delivery)];
+    lines.extend(reasons.iter().map(|reason| format!("  because {reason}")));
+    lines
+}
+
+fn text(validation: &Validation) -> String {
+    let mut lines = vec![format!("pipeline `{}`", validation.pipeline)];
+    lines.extend(guarantee_lines(&validation.guarantee, &validation.reasons));
+    lines.push(match &validation.state {
+        None => "state: none yet".to_owned(),
+        Some(state) => format!(
+            "state: {} runs, {}{}; {}",
+            state.runs,
+            state.newest_epoch.map_or("no epoch".to_owned(), |epoch| format!("newest epoch {epoch}")),
+            if state.finished { ", finished" } else { "" },
+            if state.unchanged { "the file has not changed since" } else { "the file has changed since" },
+        ),
+    });
+    for finding in &validation.findings {
+        let word = match finding.verdict {
+            Verdict::Allowed => "allowed",
+            Verdict::Warning => "warning",
+            Verdict::Refused => "refused",
+        };
+        lines.push(format!("{word}: {}", finding.message));
+        lines.extend(finding.hints.iter().map(|hint| format!("  hint: {hint}")));
+    }
+    lines.push(match validation.passed() {
+        true => "ok: the pipeline can start".to_owned(),
+        false => "the pipeline would not start".to_owned(),
+    });
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,280 @@
+//! What a person sees of a running pipeline.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::{Value, json};
+use tidegate_server::{Notice, Progress, SourceId, blocked_words};
+
+use crate::output;
+use crate::words::{clip, count, counted, span};
+
+/// Over how long rates are averaged, in milliseconds.
+const RATE_WINDOW: f64 = 3_000.0;
+
+/// Counters and what follows from two looks at them.
+#[derive(Debug, Default)]
+pub(crate) struct Meter {
+    rows: u64,
+    rate: f64,
+}
+
+impl Meter {
+    /// Takes another look, so long after the last one, and returns rows per second.
+    pub(crate) fn rate(&mut self, rows: u64, since: Duration) -> u64 {
+        let millis = since.as_secs_f64() * 1000.0;
+        if millis > 0.0 {
+            let now = rows.saturating_sub(self.rows) as f64 * 1000.0 / millis;
+            let weight = (millis / RATE_WINDOW).min(1.0);
+            self.rate += (now - self.rate) * weight;
+            self.rows = rows;
+        }
+        self.rate.round() as u64
+    }
+}
+
+fn committed(progress: &Progress) -> u64 {
+    // Every sink has its own share; the slowest one tells how far the pipeline is.
+    progress.rows_committed.values().copied().min().unwrap_or(0)
+}
+
+fn age(progress: &Progress, now_ms: u64) -> String {
+    match progress.last_commit_at {
+        Some(at) => format!("last commit {} ago", span(now_ms.saturating_sub(at))),
+        None => "no commit yet".to_owned(),
+    }
+}
+
+/// One line, for logs and pipes.
+pub(crate) fn plain(progress: &Progress, rate: u64, now_ms: u64) -> String {
+    let mut line = format!(
+        "{} read ({} rows/s), {} committed, {} sealed, {}",
+        counted(progress.rows_read, "row"),
+        count(rate),
+        counted(committed(progress), "row"),
+        counted(progress.epochs_sealed, "epoch"),
+        age(progress, now_ms),
+    );
+    if progress.rows_dead_lettered > 0 {
+        line.push_str(&format!(", {} dead-lettered", count(progress.rows_dead_lettered)));
+    }
+    if !progress.waiting.is_empty() {
+        line.push_str(&format!(", {} waiting", counted(progress.waiting.len() as u64, "commit")));
+    }
+    for (source, positions) in &progress.positions {
+        line.push_str(&format!("; {source}: {}", position(positions, 60)));
+    }
+    line
+}
+
+/// Several lines, for a terminal.
+pub(crate) fn live(progress: &Progress, rate: u64, now_ms: u64) -> Vec<String> {
+    let mut lines = vec![
+        format!("{:>14} rows read    {:>12} rows/s", count(progress.rows_read), count(rate)),
+        format!(
+            "{:>14} committed    {:>12} epochs   {}",
+            count(committed(progress)),
+            count(progress.epochs_sealed),
+            age(progress, now_ms)
+        ),
+    ];
+    if progress.rows_dead_lettered > 0 || !progress.waiting.is_empty() {
+        lines.push(format!(
+            "{:>14} dead-lettered {:>11} waiting for their commit",
+            count(progress.rows_dead_lettered),
+            count(progress.waiting.len() as u64)
+        ));
+    }
+    for (source, positions) in &progress.positions {
+        lines.push(format!("{:>14} {}", source.as_str(), position(positions, 200)));
+    }
+    lines
+}
+
+/// Where a source stands: how many partitions are done, and the first that are not.
+pub(crate) fn position(partitions: &BTreeMap<String, String>, most: usize) -> String {
+    let parsed: Vec<(&str, Value)> = partitions
+        .iter()
+        .map(|(name, text)| (name.as_str(), serde_json::from_str(text).unwrap_or(Value::Null)))
+        .collect();
+    let done = parsed.iter().filter(|(_, position)| position["done"] == Value::Bool(true)).count();
+    let mut pieces = Vec::new();
+    if done > 0 {
+        pieces.push(format!("{done} of {} done", parsed.len()));
+    }
+    let begun =
+        parsed.iter().filter(|(_, position)| position["done"] != Value::Bool(true)).filter_map(|(name, position)| {
+            let at = match (position["line"].as_u64(), position["next"].as_u64()) {
+                (Some(line), _) => (line, "line"),
+                (None, Some(next)) => (next, "row"),
+                (None, None) => return Some(clip(name, 40)),
+            };
+            (at.0 > 0).then(|| format!("{} {} {}", clip(name, 40), at.1, count(at.0)))
+        });
+    let mut left = 0;
+    for piece in begun {
+        let length: usize = pieces.iter().map(|piece: &String| piece.chars().count() + 2).sum();
+        if pieces.is_empty() || length + piece.chars().count() <= most {
+            pieces.push(piece);
+        } else {
+            left += 1;
+        }
+    }
+    if left > 0 {
+        pieces.push(format!("{left} more"));
+    }
+    if pieces.is_empty() { "at the beginning".to_owned() } else { pieces.join(", ") }
+}
+
+/// What a person should be told at once, if anything.
+pub(crate) fn notice(notice: &Notice) -> Option<String> {
+    match notice {
+        Notice::RunOpened { run, from: Some(from) } => {
+            Some(format!("run {} goes on behind epoch {}", run.number, from.epoch))
+        }
+        Notice::RunOpened { run, from: None } => Some(format!("run {} begins at the beginning", run.number)),
+        Notice::InDoubt { sink, of, reason } => {
+            Some(format!("warning: epoch {} at sink `{sink}` is in doubt and will be settled: {reason}", of.epoch))
+        }
+        Notice::Blocked { sink, of, reason } => Some(format!(
+            "warning: epoch {} at sink `{sink}` is blocked, a person must decide: {}",
+            of.epoch,
+            blocked_words(reason)
+        )),
+        Notice::Warning(text) => Some(format!("warning: {text}")),
+        Notice::EpochPrepared { .. } | Notice::EpochSealed { .. } | Notice::EpochCommitted { .. } => None,
+    }
+}
+
+/// Counters for machines.
+pub(crate) fn json(progress: &Progress) -> Value {
+    let positions: serde_json::Map<String, Value> = progress
+        .positions
+        .iter()
+        .map(|(source, partitions): (&SourceId, _)| {
+            let partitions: serde_json::Map<String, Value> = partitions
+                .iter()
+                .map(|(name, text)| {
+                    let position = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
+                    (name.clone(), position)
+                })
+                .collect();
+            (source.to_string(), Value::Object(partitions))
+        })
+        .collect();
+    let waiting: Vec<_> = progress
+        .waiting
+        .iter()
+        .map(|(sink, of)| json!({"sink": sink, "epoch": of.epoch.0, "run": of.run.to_string()}))
+        .collect();
+    json!({
+        "rows-read": progress.rows_read,
+        "rows-committed": progress.rows_committed,
+        "rows-dead-lettered": progress.rows_dead_lettered,
+        "epochs-sealed": progress.epochs_sealed,
+        "last-commit-at": progress.last_commit_at,
+        "last-seal-at": progress.last_seal_at,
+        "last-checkpoint-ms": progress.last_checkpoint_millis,
+        "runs": progress.runs,
+        "waiting": waiting,
+        "positions": positions,
+    })
+}
+
+/// Lines that stay at the bottom of a terminal.
+pub(crate) struct Display {
+    bars: MultiProgress,
+    lines: Vec<ProgressBar>,
+}
+
+impl Display {
+    /// Takes the bottom of the terminal on standard error.
+    pub(crate) fn start() -> Self {
+        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(5));
+        output::set_live(Some(bars.clone()));
+        Self { bars, lines: Vec::new() }
+    }
+
+    /// Shows these lines, as far as the terminal is wide.
+    pub(crate) fn show(&mut self, lines: &[String]) {
+        while self.lines.len() < lines.len() {
+            let style = ProgressStyle::with_template("{wide_msg}").unwrap_or_else(|_| ProgressStyle::default_bar());
+            self.lines.push(self.bars.add(ProgressBar::no_length().with_style(style)));
+        }
+        for (bar, line) in self.lines.iter().zip(lines) {
+            bar.set_message(output::one_line_keeping_blanks(line));
+        }
+    }
+}
+
+impl Drop for Display {
+    fn drop(&mut self) {
+        for line in &self.lines {
+            line.finish_and_clear();
+        }
+        output::set_live(None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_server::SinkId;
+
+    use super::*;
+
+    fn sample() -> Progress {
+        let positions = [
+            ("data/a.jsonl.gz", r#"{"line":4121,"done":false}"#),
+            ("data/b.jsonl.gz", r#"{"line":9000,"done":true}"#),
+            ("data/c.jsonl.gz", r#"{"line":0,"done":false}"#),
+        ];
+        let positions = positions.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        Progress {
+            rows_read: 13_121,
+            rows_committed: BTreeMap::from([(SinkId::new("out").unwrap(), 12_000)]),
+            epochs_sealed: 41,
+            last_commit_at: Some(1_000_000),
+            positions: BTreeMap::from([(SourceId::new("flights").unwrap(), positions)]),
+            ..Progress::default()
+        }
+    }
+
+    #[test]
+    fn the_plain_line_says_everything() {
+        assert_eq!(
+            plain(&sample(), 24_310, 1_000_200),
+            "13,121 rows read (24,310 rows/s), 12,000 rows committed, 41 epochs sealed, last commit 200ms ago; flights: 1 \
+             of 3 done, data/a.jsonl.gz line 4,121"
+        );
+    }
+
+    #[test]
+    fn the_live_lines_have_one_for_each_source() {
+        assert_eq!(
+            live(&sample(), 24_310, 1_000_200),
+            [
+                "        13,121 rows read          24,310 rows/s",
+                "        12,000 committed              41 epochs   last commit 200ms ago",
+                "       flights 1 of 3 done, data/a.jsonl.gz line 4,121",
+            ]
+        );
+    }
+
+    #[test]
+    fn positions_of_many_partitions_stay_short() {
+        let many = (0..50).map(|i| (format!("part-{i:02}"), "{\"next\":7}".to_owned())).collect();
+        assert_eq!(position(&many, 30), "part-00 row 7, part-01 row 7, 48 more");
+        assert_eq!(position(&BTreeMap::new(), 30), "at the beginning");
+        let odd = BTreeMap::from([("x".to_owned(), "not json".to_owned())]);
+        assert_eq!(position(&odd, 30), "x");
+    }
+
+    #[test]
+    fn rates_settle_and_do_not_divide_by_zero() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.rate(1000, Duration::ZERO), 0);
+        assert_eq!(meter.rate(3000, Duration::from_secs(3)), 1000);
+        assert_eq!(meter.rate(2000, Duration::from_secs(3)), 0);
+    }
+}

@@ -1,0 +1,332 @@
+//! From a pipeline file to everything that is needed to run it, without touching state or destinations.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_pipeline::source::files::{self, FilesOptions, FilesSource};
+use tidegate_pipeline::source::generate::{GenerateOptions, GenerateSource};
+use tidegate_pipeline::source::stdin::{StdinOptions, StdinSource};
+use tidegate_pipeline::source::{Source, SourceError};
+use tidegate_pipeline::spec::{self, Pipeline, SinkEntry, SourceEntry};
+use tidegate_protocol::coordinator;
+use tidegate_protocol::guarantee::{self, Delivery, Guarantee, Ingredients, SinkPromise, SourcePromise};
+use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::plugin::Plugin;
+
+use crate::config::{
+    Asked, CheckpointSection, Compression, Format, LimitsSection, OnBadRow, PipelineFile, Route, RowFormat, SourceKind,
+    SourceSection,
+};
+use crate::edits::SinkNow;
+use crate::encodings::{self, Encodings};
+use crate::error::ServerError;
+use crate::graph::{self, SinkFacts};
+use crate::plugins::{Admission, Host};
+
+/// Tasks of a source whose file does not say.
+const DEFAULT_TASKS: u32 = 4;
+/// Bytes that may wait between two tasks.
+const CHANNEL_BYTES: usize = 4 << 20;
+/// Bytes that a source is asked for at once.
+const BATCH_BYTES: usize = 256 << 10;
+/// Rows of a participant that are kept until prepare, once a plugin has rejected rows there.
+const REJECT_WINDOW: usize = 64 << 20;
+/// Runs that may end one after the other without a committed epoch.
+const RESTARTS: u32 = 5;
+/// What the host itself may need for a call beyond what the plugin is allowed.
+const CALL_GRACE: Duration = Duration::from_secs(5);
+
+/// A pipeline whose parts are known and fit together: plugins admitted, sources made, the guarantee computed.
+pub struct Assembled {
+    pub(crate) file: PipelineFile,
+    sources: BTreeMap<SourceId, Built>,
+    pub(crate) sinks: BTreeMap<SinkId, Admission>,
+    encodings: Encodings,
+    guarantee: Guarantee,
+    description: serde_json::Value,
+}
+
+pub(crate) struct Built {
+    pub(crate) source: Arc<dyn Source>,
+    pub(crate) tasks: u32,
+}
+
+/// Admits the plugins and makes the sources of a pipeline. Blocks while plugins compile; changes nothing outside the
+/// compile cache.
+///
+/// # Errors
+/// A plugin or source cannot be used as the file says.
+pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerError> {
+    let mut sources = BTreeMap::new();
+    for (id, section) in &file.sources {
+        let built = build(file, section).map_err(|error| ServerError::Source { source: id.clone(), error })?;
+        sources.insert(id.clone(), built);
+    }
+    let mut sinks = BTreeMap::new();
+    for (id, section, _) in file.all_sinks() {
+        let admission = host.admit(file, &id, section)?;
+        sinks.insert(id, admission);
+    }
+    let offered = sources.iter().map(|(id, built)| (id.clone(), built.source.contract().encodings)).collect();
+    let accepted = sinks.iter().map(|(id, sink)| (id.clone(), sink.description().encodings.clone())).collect();
+    let encodings = encodings::choose(file, &offered, &accepted)?;
+    let guarantee = guarantee::compute(&ingredients(file, &sources, &sinks));
+    let description = describe(file, &sources, &sinks, &encodings);
+    Ok(Assembled { file: file.clone(), sources, sinks, encodings, guarantee, description })
+}
+
+impl Assembled {
+    /// The pipeline file.
+    pub fn file(&self) -> &PipelineFile {
+        &self.file
+    }
+
+    /// What the pipeline promises.
+    pub fn guarantee(&self) -> &Guarantee {
+        &self.guarantee
+    }
+
+    /// Refuses when the file asks for more than is promised.
+    ///
+    /// # Errors
+    /// [`ServerError::Guarantee`] with every reason.
+    pub fn require_guarantee(&self) -> Result<(), ServerError> {
+        let asked = match self.file.pipeline.guarantee {
+            Asked::ExactlyOnce => Delivery::ExactlyOnce,
+            Asked::AtLeastOnce => Delivery::AtLeastOnce,
+        };
+        if self.guarantee.delivery >= asked {
+            return Ok(());
+        }
+        Err(ServerError::Guarantee {
+            problem: format!("the pipeline asks for {asked}, and only {} can be promised", self.guarantee.delivery),
+            reasons: self.guarantee.reasons.clone(),
+        })
+    }
+
+    /// Why the guarantee is what it is, one line each: what it rests on, then what limits it.
+    pub fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        for (id, built) in &self.sources {
+            let contract = built.source.contract();
+            if contract.replayable {
+                reasons.push(format!("source `{id}` can be read again from every checkpoint ({})", contract.describe));
+            }
+        }
+        for (id, sink) in &self.sinks {
+            let description = sink.description();
+            let abilities = &description.abilities;
+            let kept = [
+                (abilities.staging, "rows wait unseen until their epoch is sealed"),
+                (abilities.idempotent_commit, "a commit can be repeated"),
+                (abilities.observe, "its position can be observed"),
+                (abilities.fence, "older runs are fenced"),
+            ];
+            let kept: Vec<_> = kept.iter().filter(|(can, _)| *can).map(|(_, words)| *words).collect();
+            if !kept.is_empty() {
+                let plugin = format!("{} {}", description.name, description.version);
+                reasons.push(format!("sink `{id}` ({plugin}): {}", kept.join(", ")));
+            }
+        }
+        reasons.extend(self.guarantee.reasons.iter().cloned());
+        reasons
+    }
+
+    /// Fingerprint of the graph, as it goes into every seal.
+    pub fn fingerprint(&self) -> String {
+        graph::fingerprint(&self.description)
+    }
+
+    /// Names and versions of the sinks' plugins.
+    pub fn plugins(&self) -> BTreeMap<SinkId, String> {
+        self.sinks.iter().map(|(id, sink)| (id.clone(), sink.binding.plugin_name.clone())).collect()
+    }
+
+    pub(crate) fn description(&self) -> &serde_json::Value {
+        &self.description
+    }
+
+    pub(crate) fn sinks_now(&self) -> BTreeMap<SinkId, SinkNow<'_>> {
+        self.sinks
+            .iter()
+            .map(|(id, sink)| {
+                let versions = &sink.description().committable_versions;
+                (id.clone(), SinkNow { binding: &sink.binding, committable_versions: versions })
+            })
+            .collect()
+    }
+
+    /// Sources with the encoding that they will be asked for.
+    pub(crate) fn sources(&self) -> impl Iterator<Item = (&SourceId, &Built, tidegate_protocol::plugin::Encoding)> {
+        self.sources.iter().filter_map(|(id, built)| Some((id, built, *self.encodings.sources.get(id)?)))
+    }
+
+    /// Binds the plugins, which creates granted directories, and puts everything together. `wrap` may decorate plugins.
+    pub(crate) fn pipeline(
+        &self,
+        protocol: coordinator::Settings,
+        wrap: impl Fn(Arc<dyn Plugin>) -> Arc<dyn Plugin>,
+    ) -> Result<Pipeline, ServerError> {
+        let mut sinks = Vec::new();
+        let mut dead_letter = None;
+        for (id, section, is_dead_letter) in self.file.all_sinks() {
+            let (Some(admission), Some(encoding)) = (self.sinks.get(&id), self.encodings.sinks.get(&id)) else {
+                continue;
+            };
+            let sources: BTreeSet<_> = section.sources.iter().cloned().collect();
+            let entry = SinkEntry {
+                id,
+                plugin: wrap(admission.bind()?),
+                binding: admission.binding.clone(),
+                subtasks: section.subtasks,
+                route: match &section.route {
+                    Route::RoundRobin => spec::Route::RoundRobin,
+                    Route::Key(field) => spec::Route::Key(field.clone()),
+                },
+                encoding: *encoding,
+                sources: (sources.len() < self.file.sources.len()).then_some(sources),
+            };
+            match is_dead_letter {
+                true => dead_letter = Some(entry),
+                false => sinks.push(entry),
+            }
+        }
+        let sources = self.sources().map(|(id, built, encoding)| SourceEntry {
+            id: id.clone(),
+            source: Arc::clone(&built.source),
+            tasks: built.tasks,
+            encoding,
+            on_bad_row: match self.file.sources.get(id).and_then(|section| section.kind.rows()) {
+                Some(RowFormat { on_bad_row: OnBadRow::DeadLetter, .. }) => spec::OnBadRow::DeadLetter,
+                _ => spec::OnBadRow::Stop,
+            },
+        });
+        Ok(Pipeline {
+            id: self.file.pipeline.name.clone(),
+            fingerprint: self.fingerprint(),
+            sources: sources.collect(),
+            operators: Vec::new(),
+            sinks,
+            dead_letter,
+            settings: self.settings(protocol),
+            rejects_in_prepare: spec::RejectsInPrepare::default(),
+        })
+    }
+
+    fn settings(&self, protocol: coordinator::Settings) -> spec::Settings {
+        let CheckpointSection { interval, min_pause, .. } = self.file.checkpoint;
+        let longest = self.file.all_sinks().map(|(_, section, _)| {
+            let LimitsSection { call_time, .. } = section.limits;
+            call_time
+        });
+        spec::Settings {
+            interval,
+            min_pause,
+            channel_bytes: CHANNEL_BYTES,
+            batch_bytes: BATCH_BYTES,
+            call_timeout: longest.max().unwrap_or_default().saturating_add(CALL_GRACE),
+            reject_window: REJECT_WINDOW,
+            restarts: RESTARTS,
+            restart_backoff: Duration::from_millis(200),
+            restart_backoff_max: Duration::from_secs(10),
+            protocol,
+        }
+    }
+}
+
+fn ingredients(
+    file: &PipelineFile,
+    sources: &BTreeMap<SourceId, Built>,
+    sinks: &BTreeMap<SinkId, Admission>,
+) -> Ingredients {
+    let retain_ms = file.checkpoint.retain_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    let source = |(id, built): (&SourceId, &Built)| SourcePromise {
+        name: id.to_string(),
+        replayable: built.source.contract().replayable,
+    };
+    let sink = |(id, sink): (&SinkId, &Admission)| SinkPromise {
+        sink: id.clone(),
+        abilities: sink.description().abilities.clone(),
+        retain_ms,
+    };
+    Ingredients {
+        sources: sources.iter().map(source).collect(),
+        steps: Vec::new(),
+        sinks: sinks.iter().map(sink).collect(),
+        dead_letter: file.dead_letter.is_some(),
+        // The local log flushes every record before it calls it durable.
+        store_durable: true,
+    }
+}
+
+fn describe(
+    file: &PipelineFile,
+    sources: &BTreeMap<SourceId, Built>,
+    sinks: &BTreeMap<SinkId, Admission>,
+    encodings: &Encodings,
+) -> serde_json::Value {
+    let tasks = sources.iter().map(|(id, built)| (id.clone(), built.tasks)).collect();
+    let facts = sinks.iter().filter_map(|(id, sink)| {
+        Some((id.clone(), SinkFacts { binding: &sink.binding, encoding: *encodings.sinks.get(id)? }))
+    });
+    graph::describe(file, &tasks, &facts.collect())
+}
+
+fn build(file: &PipelineFile, section: &SourceSection) -> Result<Built, SourceError> {
+    match &section.kind {
+        SourceKind::Files { paths, rows, compression } => {
+            let source = FilesSource::new(FilesOptions {
+                base: file.base.clone(),
+                paths: paths.clone(),
+                format: format(&rows.format),
+                compression: match compression {
+                    Compression::Auto => files::Compression::Auto,
+                    Compression::None => files::Compression::None,
+                    Compression::Gzip => files::Compression::Gzip,
+                    Compression::Zstd => files::Compression::Zstd,
+                },
+                max_line: usize::try_from(rows.max_line).unwrap_or(usize::MAX),
+                rate: section.rate,
+            })?;
+            let tasks = match section.tasks {
+                Some(tasks) => tasks,
+                None => few(source.partitions()?.len()),
+            };
+            Ok(Built { source: Arc::new(source), tasks })
+        }
+        SourceKind::Generate { seed, rows, partitions, row_bytes, keys } => {
+            let source = GenerateSource::new(GenerateOptions {
+                seed: *seed,
+                rows: *rows,
+                partitions: *partitions,
+                row_bytes: row_bytes.unwrap_or(GenerateOptions::default().row_bytes),
+                keys: *keys,
+                rate: section.rate,
+            })?;
+            Ok(Built { source: Arc::new(source), tasks: section.tasks.unwrap_or(few(*partitions as usize)) })
+        }
+        SourceKind::Stdin { rows } => {
+            let max_line = usize::try_from(rows.max_line).unwrap_or(usize::MAX);
+            let source = StdinSource::new(StdinOptions { format: format(&rows.format), max_line })?;
+            Ok(Built { source: Arc::new(source), tasks: 1 })
+        }
+    }
+}
+
+fn few(partitions: usize) -> u32 {
+    u32::try_from(partitions).unwrap_or(DEFAULT_TASKS).clamp(1, DEFAULT_TASKS)
+}
+
+fn format(format: &Format) -> files::Format {
+    match format {
+        Format::JsonLines => files::Format::JsonLines,
+        Format::Raw => files::Format::Raw,
+        Format::Csv(csv) => files::Format::Csv(files::CsvOptions {
+            header: csv.header,
+            delimiter: csv.delimiter,
+            quote: csv.quote,
+            columns: csv.columns.clone().unwrap_or_default(),
+        }),
+    }
+}

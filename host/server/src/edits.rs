@@ -1,0 +1,271 @@
+//! What has changed in a pipeline file since the newest checkpoint, and whether that is allowed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+use tidegate_protocol::history::{History, SealedEpoch};
+use tidegate_protocol::ids::{EpochRef, SinkId};
+use tidegate_protocol::record::Binding;
+
+use crate::graph;
+
+/// What an edit, or a fact about a pipeline, amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Fine.
+    Allowed,
+    /// Allowed, and somebody should know what it means.
+    Warning,
+    /// The pipeline would not start.
+    Refused,
+}
+
+/// One thing found by comparing a file with its state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it amounts to.
+    pub verdict: Verdict,
+    /// What was found, in one line.
+    pub message: String,
+    /// How to go on.
+    pub hints: Vec<String>,
+}
+
+impl Finding {
+    pub(crate) fn new(verdict: Verdict, message: impl Into<String>) -> Self {
+        Self { verdict, message: message.into(), hints: Vec::new() }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hints.push(hint.into());
+        self
+    }
+}
+
+/// A sink as the file describes it now.
+pub(crate) struct SinkNow<'a> {
+    pub(crate) binding: &'a Binding,
+    pub(crate) committable_versions: &'a [u32],
+}
+
+/// Compares. `now` is the description that [`graph::describe`] made of the file.
+pub(crate) fn compare(now: &Value, sinks: &BTreeMap<SinkId, SinkNow<'_>>, history: &History) -> Vec<Finding> {
+    let Some(newest) = history.newest_seal().and_then(|of| history.seal(of)) else {
+        return Vec::new();
+    };
+    let Some(before) = graph::read(&newest.seal.graph) else {
+        let message = "the newest checkpoint does not tell what the pipeline looked like; edits cannot be compared";
+        return vec![Finding::new(Verdict::Warning, message)];
+    };
+    let mut findings = Vec::new();
+    compare_sources(&before, now, newest, &mut findings);
+    compare_sinks(&before, now, sinks, newest, history, &mut findings);
+    findings
+}
+
+fn names(description: &Value, kind: &str) -> BTreeSet<String> {
+    description[kind].as_object().map(|map| map.keys().cloned().collect()).unwrap_or_default()
+}
+
+/// A value as it would be written in the file.
+fn show(value: &Value) -> String {
+    match value {
+        Value::Null => "nothing".to_owned(),
+        value => value.to_string(),
+    }
+}
+
+fn changed(before: &Value, now: &Value, key: &str) -> Option<String> {
+    (before[key] != now[key]).then(|| format!("{key} {} → {}", show(&before[key]), show(&now[key])))
+}
+
+fn compare_sources(before: &Value, now: &Value, newest: &SealedEpoch, findings: &mut Vec<Finding>) {
+    let (old, new) = (names(before, "sources"), names(now, "sources"));
+    let reads = |of: &Value, id: &str| {
+        let source = &of["sources"][id];
+        (source["kind"].clone(), source["paths"].clone(), source["seed"].clone())
+    };
+    let mut renamed = BTreeSet::new();
+    for id in old.difference(&new) {
+        let same = new.difference(&old).find(|other| reads(before, id) == reads(now, other));
+        findings.push(match same {
+            Some(other) => {
+                renamed.insert(other.clone());
+                let message = format!(
+                    "source `{id}` was renamed to `{other}`, which would read again from the beginning what `{id}` has read"
+                );
+                Finding::new(Verdict::Refused, message).hint(format!("set the name back to `{id}`"))
+            }
+            None => {
+                let message = format!("source `{id}` was removed: what lies behind its last position is not read any more");
+                Finding::new(Verdict::Warning, message)
+                    .hint("its position is forgotten with the next checkpoint; under this name it would begin anew")
+            }
+        });
+    }
+    for id in new.difference(&old).filter(|id| !renamed.contains(*id)) {
+        findings.push(Finding::new(Verdict::Allowed, format!("source `{id}` is new: read from its beginning")));
+    }
+    for id in old.intersection(&new) {
+        let ended = newest.seal.sources.iter().any(|(source, cut)| source.as_str() == id && cut.ended);
+        compare_source(id, &before["sources"][id], &now["sources"][id], ended, findings);
+    }
+}
+
+fn compare_source(id: &str, before: &Value, now: &Value, ended: bool, findings: &mut Vec<Finding>) {
+    let say = |verdict, what: String| Finding::new(verdict, format!("source `{id}`: {what}"));
+    if let Some(change) = changed(before, now, "kind") {
+        let hint = "give the new source a name of its own; the old one can be removed when it is finished";
+        findings.push(say(Verdict::Refused, format!("{change}; positions of one do not fit the other")).hint(hint));
+        return;
+    }
+    for key in ["format", "csv", "compression"] {
+        let Some(change) = changed(before, now, key) else { continue };
+        findings.push(if ended {
+            say(Verdict::Allowed, format!("{change}; counts for files that were not read yet"))
+        } else {
+            let hint = "set it back until everything that was begun is read, or make it a source with another name";
+            say(Verdict::Refused, format!("{change}, while some of its files are partly read")).hint(hint)
+        });
+    }
+    for key in ["seed", "partitions", "row-bytes", "keys"] {
+        if let Some(change) = changed(before, now, key) {
+            let hint = "set it back, or make it a source with another name";
+            findings.push(say(Verdict::Refused, format!("{change}; the rows would not be the same ones")).hint(hint));
+        }
+    }
+    for (key, meaning) in [
+        ("paths", "files that were begun must still be matched"),
+        ("rows", "counts from the next row on"),
+        ("tasks", "partitions are dealt anew"),
+        ("max-line", "counts from the next row on"),
+    ] {
+        if let Some(change) = changed(before, now, key) {
+            findings.push(say(Verdict::Allowed, format!("{change}; {meaning}")));
+        }
+    }
+}
+
+fn compare_sinks(
+    before: &Value,
+    now: &Value,
+    sinks: &BTreeMap<SinkId, SinkNow<'_>>,
+    newest: &SealedEpoch,
+    history: &History,
+    findings: &mut Vec<Finding>,
+) {
+    let (old, new) = (names(before, "sinks"), names(now, "sinks"));
+    // Also sinks that were removed earlier and come up again in older epochs.
+    let with_epochs: BTreeSet<String> = history.sinks().iter().map(ToString::to_string).collect();
+    for id in old.union(&with_epochs).filter(|id| !new.contains(*id)) {
+        let unfinished = SinkId::new(id.as_str()).map(|id| history.unfinished(&id)).unwrap_or_default();
+        if !unfinished.is_empty() {
+            let message = format!("sink `{id}` was removed or renamed, and has not finished {}", list(&unfinished));
+            let hint = format!("put `{id}` back and start once; when its epochs are finished it can go");
+            findings.push(Finding::new(Verdict::Refused, message).hint(hint));
+        } else if old.contains(id) {
+            let message = format!("sink `{id}` was removed: rows from now on do not go there");
+            findings.push(Finding::new(Verdict::Warning, message));
+        }
+    }
+    for id in new.difference(&old) {
+        let message = format!("sink `{id}` is new: it takes rows from the newest checkpoint on, not those before");
+        findings.push(Finding::new(Verdict::Allowed, message));
+    }
+    for id in old.intersection(&new) {
+        let Ok(sink) = SinkId::new(id.as_str()) else { continue };
+        let (before, now) = (&before["sinks"][id], &now["sinks"][id]);
+        let old_binding = newest.seal.sinks.get(&sink).map(|cut| &cut.binding);
+        if let (Some(old), Some(new)) = (old_binding, sinks.get(&sink)) {
+            compare_binding(&sink, old, new, history, findings);
+        }
+        for (key, meaning) in [
+            ("subtasks", "writers divide the keys anew"),
+            ("route", "counts from the next row on"),
+            ("encoding", "counts from the next epoch on"),
+            ("sources", "counts from the next row on"),
+        ] {
+            if let Some(change) = changed(before, now, key) {
+                findings.push(Finding::new(Verdict::Allowed, format!("sink `{id}`: {change}; {meaning}")));
+            }
+        }
+    }
+}
+
+fn compare_binding(id: &SinkId, old: &Binding, new: &SinkNow<'_>, history: &History, findings: &mut Vec<Finding>) {
+    let unfinished = history.unfinished(id);
+    let say = |verdict, what: String| Finding::new(verdict, format!("sink `{id}`: {what}"));
+    if old.plugin != new.binding.plugin {
+        let change = format!("plugin {} → {}", old.plugin_name, new.binding.plugin_name);
+        let versions = versions(id, &unfinished, history);
+        let unreadable: Vec<_> = versions.iter().filter(|v| !new.committable_versions.contains(v)).collect();
+        let same = name_of(&old.plugin_name) == name_of(&new.binding.plugin_name);
+        findings.push(match (unfinished.is_empty(), same, unreadable.is_empty()) {
+            (true, true, _) => say(Verdict::Allowed, format!("{change}; everything sealed is finished")),
+            (true, false, _) => say(Verdict::Warning, format!("{change}: another plugin, and so another destination")),
+            (false, true, true) => {
+                say(Verdict::Allowed, format!("{change}; the new one can finish {}", list(&unfinished)))
+            }
+            (false, ..) => {
+                let hint = "put the old plugin back and start once; when its epochs are finished it can be exchanged";
+                say(Verdict::Refused, format!("{change}, which cannot finish {}", list(&unfinished))).hint(hint)
+            }
+        });
+    }
+    if old.config != new.binding.config {
+        let change = format!("config {} → {}", old.config, new.binding.config);
+        let meaning = match unfinished.is_empty() {
+            true => "counts from the next epoch on".to_owned(),
+            false => format!("{} are finished with the old one", list(&unfinished)),
+        };
+        findings.push(say(Verdict::Allowed, format!("{change}; {meaning}")));
+    }
+    if old.grants != new.binding.grants {
+        findings.extend(compare_grants(id, &old.grants, &new.binding.grants, &unfinished));
+    }
+}
+
+fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) -> Vec<Finding> {
+    let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
+    let (old, new) = (parse(old), parse(new));
+    let mut findings = Vec::new();
+    if let Some(change) = changed(&old, &new, "dirs") {
+        let message = format!("sink `{id}`: {change}");
+        findings.push(match unfinished {
+            [] => Finding::new(Verdict::Warning, format!("{message}: another destination")).hint(
+                "unless what was there is moved along, the run finds the destination behind its log and is refused",
+            ),
+            epochs => {
+                Finding::new(Verdict::Refused, format!("{message}, while {} are staged in the old one", list(epochs)))
+                    .hint("set it back and start once; when its epochs are finished it can be changed")
+            }
+        });
+    }
+    if let Some(change) = changed(&old, &new, "secrets") {
+        let message = format!("sink `{id}`: {change}; read anew for every instance");
+        findings.push(Finding::new(Verdict::Allowed, message));
+    }
+    findings
+}
+
+/// Name without version.
+fn name_of(plugin_name: &str) -> &str {
+    plugin_name.split_once(' ').map_or(plugin_name, |(name, _)| name)
+}
+
+/// Committable versions in unfinished epochs.
+fn versions(id: &SinkId, unfinished: &[EpochRef], history: &History) -> BTreeSet<u32> {
+    let cuts = unfinished.iter().filter_map(|of| history.seal(*of)?.seal.sinks.get(id));
+    let committables = cuts.flat_map(|cut| cut.parts.iter().filter_map(|part| part.committable.as_ref()));
+    committables.map(|committable| committable.version).collect()
+}
+
+fn list(epochs: &[EpochRef]) -> String {
+    match epochs {
+        [one] => format!("epoch {}", one.epoch),
+        [first, .., last] => format!("{} epochs ({} to {})", epochs.len(), first.epoch, last.epoch),
+        [] => "nothing".to_owned(),
+    }
+}

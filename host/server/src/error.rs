@@ -1,0 +1,187 @@
+//! Why a pipeline cannot be assembled, run or looked into.
+
+use std::fmt;
+
+use tidegate_pipeline::RunError;
+use tidegate_pipeline::source::SourceError;
+use tidegate_protocol::history::HistoryError;
+use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_store::StoreError;
+
+use crate::config::ConfigError;
+
+/// What the caller should do about a [`ServerError`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorKind {
+    /// The request or the pipeline file is wrong and must be edited.
+    Config,
+    /// The file does not fit the state, or asks for more than can be promised. Nothing was changed.
+    Refused,
+    /// Another process owns the pipeline.
+    NotOwner,
+    /// The log cannot be read or written, or contradicts itself.
+    Log,
+    /// Something outside failed; trying again may help.
+    Failed,
+}
+
+/// Why something did not happen.
+#[derive(Debug)]
+pub enum ServerError {
+    /// The pipeline file is wrong.
+    Config(ConfigError),
+    /// A sink's plugin cannot be used.
+    Plugin {
+        /// Which sink.
+        sink: SinkId,
+        /// Why.
+        problem: String,
+        /// How to mend it.
+        hints: Vec<String>,
+    },
+    /// A source cannot be used.
+    Source {
+        /// Which.
+        source: SourceId,
+        /// Why.
+        error: SourceError,
+    },
+    /// Parts of the file do not fit together, or not what a plugin or source can do.
+    Fit {
+        /// What does not fit.
+        problem: String,
+        /// How to mend it.
+        hints: Vec<String>,
+    },
+    /// More was asked for than can be promised.
+    Guarantee {
+        /// What was asked for and what can be promised.
+        problem: String,
+        /// Why, one line each.
+        reasons: Vec<String>,
+    },
+    /// The file does not fit the state that is there.
+    Edits(Vec<Refused>),
+    /// The request names something that is not there, or is not in the state that it needs.
+    Request {
+        /// What is wrong with it.
+        problem: String,
+        /// What would be right.
+        hints: Vec<String>,
+    },
+    /// The log's files cannot be used.
+    Store(StoreError),
+    /// The log contradicts itself.
+    History(HistoryError),
+    /// The driver could not start, or its log was lost.
+    Run(RunError),
+    /// The host's own part failed.
+    Host(String),
+}
+
+/// One edit of a pipeline file that its state does not allow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// What was edited and why that cannot be.
+    pub problem: String,
+    /// How to go on.
+    pub hints: Vec<String>,
+}
+
+impl ServerError {
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        use tidegate_store::ErrorKind as Store;
+        match self {
+            ServerError::Config(_)
+            | ServerError::Plugin { .. }
+            | ServerError::Fit { .. }
+            | ServerError::Request { .. } => ErrorKind::Config,
+            ServerError::Source { error: SourceError::Configuration { .. }, .. } => ErrorKind::Config,
+            ServerError::Source { .. } | ServerError::Host(_) => ErrorKind::Failed,
+            ServerError::Guarantee { .. } | ServerError::Edits(_) => ErrorKind::Refused,
+            ServerError::Store(StoreError::ForeignPipeline { .. }) => ErrorKind::Refused,
+            ServerError::Store(error) if error.kind() == Store::NotOwner => ErrorKind::NotOwner,
+            ServerError::Run(RunError::Log(error)) if error.kind() == Store::NotOwner => ErrorKind::NotOwner,
+            ServerError::Run(RunError::Spec(_)) => ErrorKind::Config,
+            ServerError::Store(_) | ServerError::History(_) | ServerError::Run(_) => ErrorKind::Log,
+        }
+    }
+
+    /// What happened, each in one line, with how to mend it.
+    pub fn messages(&self) -> Vec<(String, Vec<String>)> {
+        match self {
+            ServerError::Config(error) => {
+                let message = |problem: &crate::config::Problem| {
+                    (format!("{}: {}", error.place(problem), problem.message), problem.hints.clone())
+                };
+                error.problems.iter().map(message).collect()
+            }
+            ServerError::Plugin { sink, problem, hints } => {
+                vec![(format!("sink `{sink}`: {problem}"), hints.clone())]
+            }
+            ServerError::Source { source, error } => vec![(format!("source `{source}`: {error}"), vec![])],
+            ServerError::Fit { problem, hints } | ServerError::Request { problem, hints } => {
+                vec![(problem.clone(), hints.clone())]
+            }
+            ServerError::Guarantee { problem, reasons } => {
+                let mut hints = reasons.clone();
+                hints.push("write guarantee = \"at-least-once\" in [pipeline] if that is enough".to_owned());
+                vec![(problem.clone(), hints)]
+            }
+            ServerError::Edits(edits) => edits.iter().map(|e| (e.problem.clone(), e.hints.clone())).collect(),
+            ServerError::Store(error @ StoreError::Locked { pid, .. }) => {
+                let hint = match pid {
+                    Some(pid) => format!("the pipeline is running as process {pid}; stop that one first"),
+                    None => "the pipeline is running in another process; stop that one first".to_owned(),
+                };
+                vec![(error.to_string(), vec![hint])]
+            }
+            ServerError::History(error) => vec![(
+                format!("the log contradicts itself: {error}"),
+                vec!["nothing was changed; restore the state directory from a complete copy".to_owned()],
+            )],
+            ServerError::Store(error) => vec![(error.to_string(), vec![])],
+            ServerError::Run(error) => vec![(error.to_string(), vec![])],
+            ServerError::Host(message) => vec![(message.clone(), vec![])],
+        }
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let messages: Vec<_> = self.messages().into_iter().map(|(message, _)| message).collect();
+        f.write_str(&messages.join("\n"))
+    }
+}
+
+impl std::error::Error for ServerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ServerError::Config(error) => Some(error),
+            ServerError::Source { error, .. } => Some(error),
+            ServerError::Store(error) => Some(error),
+            ServerError::History(error) => Some(error),
+            ServerError::Run(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ConfigError> for ServerError {
+    fn from(error: ConfigError) -> Self {
+        ServerError::Config(error)
+    }
+}
+
+impl From<StoreError> for ServerError {
+    fn from(error: StoreError) -> Self {
+        ServerError::Store(error)
+    }
+}
+
+impl From<HistoryError> for ServerError {
+    fn from(error: HistoryError) -> Self {
+        ServerError::History(error)
+    }
+}

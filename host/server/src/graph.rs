@@ -1,0 +1,130 @@
+//! The fingerprint of a pipeline's graph, as it goes into every seal.
+//!
+//! `sha256:<hex> <canonical JSON>`: a digest to compare, and behind it the description that it is the digest of, so that a
+//! later start can say *what* has changed. The plugins' own configuration and grants are not part of the text, since the
+//! seal holds them as each sink's binding; their digest is.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::plugin::Encoding;
+use tidegate_protocol::record::Binding;
+
+use crate::canonical;
+use crate::config::{Format, PipelineFile, Route, SinkSection, SourceKind, SourceSection};
+
+/// What the fingerprint needs to know of a sink beyond its section.
+pub(crate) struct SinkFacts<'a> {
+    pub(crate) binding: &'a Binding,
+    pub(crate) encoding: Encoding,
+}
+
+/// The description of a pipeline's graph.
+pub(crate) fn describe(
+    file: &PipelineFile,
+    tasks: &BTreeMap<SourceId, u32>,
+    sinks: &BTreeMap<SinkId, SinkFacts<'_>>,
+) -> Value {
+    let sources: BTreeMap<_, _> = file
+        .sources
+        .iter()
+        .map(|(id, section)| (id.to_string(), source(section, tasks.get(id).copied().unwrap_or(1))))
+        .collect();
+    let sinks: BTreeMap<_, _> = file
+        .all_sinks()
+        .filter_map(|(id, section, dead)| Some((id.to_string(), sink(section, sinks.get(&id)?, dead))))
+        .collect();
+    json!({"sources": sources, "sinks": sinks})
+}
+
+/// The fingerprint of a description.
+pub(crate) fn fingerprint(description: &Value) -> String {
+    let text = canonical::text(description);
+    format!("{} {text}", canonical::sha256(text.as_bytes()))
+}
+
+/// The digest part of a fingerprint.
+pub(crate) fn digest(fingerprint: &str) -> &str {
+    fingerprint.split_once(' ').map_or(fingerprint, |(digest, _)| digest)
+}
+
+/// The description in a fingerprint, if it is one of ours and whole.
+pub(crate) fn read(fingerprint: &str) -> Option<Value> {
+    let (digest, text) = fingerprint.split_once(' ')?;
+    if canonical::sha256(text.as_bytes()) != digest {
+        return None;
+    }
+    serde_json::from_str(text).ok()
+}
+
+fn source(section: &SourceSection, tasks: u32) -> Value {
+    let mut value = match &section.kind {
+        SourceKind::Files { paths, compression, .. } => {
+            json!({"paths": paths, "compression": compression.name()})
+        }
+        SourceKind::Generate { seed, rows, partitions, row_bytes, keys } => {
+            json!({"seed": seed, "rows": rows, "partitions": partitions, "row-bytes": row_bytes, "keys": keys})
+        }
+        SourceKind::Stdin { .. } => json!({}),
+    };
+    value["kind"] = section.kind.name().into();
+    value["tasks"] = tasks.into();
+    if let Some(rows) = section.kind.rows() {
+        value["format"] = rows.format.name().into();
+        value["max-line"] = rows.max_line.into();
+        if let Format::Csv(csv) = &rows.format {
+            value["csv"] = json!({
+                "header": csv.header,
+                "delimiter": char::from(csv.delimiter).to_string(),
+                "quote": char::from(csv.quote).to_string(),
+                "columns": csv.columns,
+            });
+        }
+    }
+    value
+}
+
+fn sink(section: &SinkSection, facts: &SinkFacts<'_>, dead_letter: bool) -> Value {
+    let bound = canonical::text(&json!([facts.binding.config, facts.binding.grants]));
+    let route = match &section.route {
+        Route::RoundRobin => json!("round-robin"),
+        Route::Key(field) => json!({"key": field}),
+    };
+    json!({
+        "plugin": facts.binding.plugin,
+        "plugin-name": facts.binding.plugin_name,
+        "bound": canonical::sha256(bound.as_bytes()),
+        "encoding": encoding_name(facts.encoding),
+        "subtasks": section.subtasks,
+        "route": route,
+        "sources": section.sources.iter().map(SourceId::as_str).collect::<Vec<_>>(),
+        "dead-letter": dead_letter,
+    })
+}
+
+/// As written in pipeline files.
+pub(crate) fn encoding_name(encoding: Encoding) -> &'static str {
+    match encoding {
+        Encoding::Raw => "raw",
+        Encoding::JsonLines => "json-lines",
+        Encoding::Csv => "csv",
+        Encoding::ArrowStream => "arrow-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fingerprints_can_be_read_and_notice_damage() {
+        let description = json!({"sources": {"a": {"kind": "files"}}, "sinks": {}});
+        let text = fingerprint(&description);
+        assert!(text.starts_with("sha256:"));
+        assert_eq!(digest(&text).len(), 7 + 64);
+        assert_eq!(read(&text), Some(description));
+        assert_eq!(read(&text.replace("files", "stdin")), None);
+        assert_eq!(read("something else"), None);
+    }
+}

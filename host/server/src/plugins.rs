@@ -1,0 +1,223 @@
+//! From a sink's section to an admitted plugin and its binding.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tidegate_protocol::ids::SinkId;
+use tidegate_protocol::plugin::{Description, Plugin};
+use tidegate_protocol::record::Binding;
+use tidegate_wasm::{
+    Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, builtin,
+};
+
+use crate::canonical;
+use crate::config::{ConfigError, PipelineFile, PluginRef, SecretSource, SinkSection, suggest};
+use crate::error::ServerError;
+use crate::schema;
+
+/// What all pipelines of a process share: the WebAssembly engine and its compile cache.
+#[derive(Clone)]
+pub struct Host {
+    runtime: Arc<Runtime>,
+}
+
+impl Host {
+    /// Starts the engine. Compiled plugins are kept in `cache_dir`, if given.
+    ///
+    /// # Errors
+    /// The engine does not run on this machine, or the cache cannot be used.
+    pub fn new(cache_dir: Option<PathBuf>) -> Result<Self, ServerError> {
+        let options = RuntimeOptions { cache_dir, ..RuntimeOptions::default() };
+        let runtime = Runtime::new(options).map_err(|error| ServerError::Host(error.to_string()))?;
+        Ok(Self { runtime })
+    }
+
+    /// Looks at a plugin file, or at `builtin:NAME`.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no component.
+    pub fn inspect(&self, plugin: &Path) -> Result<Inspection, ServerError> {
+        let text = plugin.to_string_lossy();
+        let plugin = match text.strip_prefix("builtin:") {
+            Some(name) => PluginRef::Builtin(name.to_owned()),
+            None => PluginRef::File(plugin.to_owned()),
+        };
+        let request = |(problem, hints)| ServerError::Request { problem, hints };
+        let bytes = read(&plugin).map_err(request)?;
+        self.runtime.inspect(&plugin.to_string(), &bytes).map_err(|error| request((error.to_string(), vec![])))
+    }
+
+    /// Admits the plugin of one sink and checks the sink's section against what the plugin says of itself.
+    pub(crate) fn admit(
+        &self,
+        file: &PipelineFile,
+        id: &SinkId,
+        section: &SinkSection,
+    ) -> Result<Admission, ServerError> {
+        let refuse = |problem: String, hints: Vec<String>| ServerError::Plugin { sink: id.clone(), problem, hints };
+        let bytes = read(&section.plugin).map_err(|(problem, hints)| refuse(problem, hints))?;
+        let admitted = self
+            .runtime
+            .admit(&section.plugin.to_string(), &bytes)
+            .map_err(|error| refuse(error.to_string(), vec![]))?;
+        let description = admitted.description();
+        let schema: Value = serde_json::from_str(&description.config_schema).map_err(|error| {
+            refuse(
+                format!("the plugin {} declares a configuration schema that is not JSON: {error}", description.name),
+                vec![],
+            )
+        })?;
+        let problems = schema::check(id.as_str(), section, &schema);
+        if !problems.is_empty() {
+            return Err(ConfigError { file: file.path.clone(), problems, unreadable: false }.into());
+        }
+        check_grants(id, section, description)?;
+        let binding = binding(section, &admitted);
+        Ok(Admission { id: id.clone(), section: section.clone(), admitted, binding })
+    }
+}
+
+/// A sink whose plugin has been admitted.
+pub(crate) struct Admission {
+    id: SinkId,
+    section: SinkSection,
+    admitted: Admitted,
+    pub(crate) binding: Binding,
+}
+
+impl Admission {
+    pub(crate) fn description(&self) -> &Description {
+        self.admitted.description()
+    }
+
+    /// Hands over the grants. Creates granted directories that are missing.
+    pub(crate) fn bind(&self) -> Result<Arc<dyn Plugin>, ServerError> {
+        let mut options = BindOptions::new(self.id.as_str());
+        options.dirs = self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone())).collect();
+        options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
+        options.limits = limits(&self.section);
+        self.admitted.bind(options).map_err(|error| ServerError::Plugin {
+            sink: self.id.clone(),
+            problem: error.to_string(),
+            hints: vec![],
+        })
+    }
+}
+
+fn secret(source: &SecretSource) -> SecretRef {
+    match source {
+        SecretSource::Env(name) => SecretRef::Env(name.clone()),
+        SecretSource::File { path, .. } => SecretRef::File(path.clone()),
+    }
+}
+
+fn limits(section: &SinkSection) -> Limits {
+    let memory = usize::try_from(section.limits.memory).unwrap_or(usize::MAX);
+    Limits { memory_bytes: memory, call_time: section.limits.call_time, ..Limits::default() }
+}
+
+/// What goes into the seal: paths as written, secrets by reference.
+fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
+    let dirs: serde_json::Map<_, _> =
+        section.dirs.iter().map(|(name, grant)| (name.clone(), grant.written.clone().into())).collect();
+    let secrets: serde_json::Map<_, _> = section
+        .secrets
+        .iter()
+        .map(|(name, source)| {
+            let place = match source {
+                SecretSource::Env(name) => json!({"env": name}),
+                SecretSource::File { written, .. } => json!({"file": written}),
+            };
+            (name.clone(), place)
+        })
+        .collect();
+    let description = admitted.description();
+    Binding {
+        plugin: admitted.digest().to_owned(),
+        plugin_name: format!("{} {}", description.name, description.version),
+        config: canonical::text(&Value::Object(section.config.clone())),
+        grants: canonical::text(&json!({"dirs": dirs, "secrets": secrets})),
+    }
+}
+
+/// Operator and plugin must mean the same names, and every secret must be there.
+fn check_grants(id: &SinkId, section: &SinkSection, description: &Description) -> Result<(), ServerError> {
+    let refuse =
+        |problem: String, hint: String| Err(ServerError::Plugin { sink: id.clone(), problem, hints: vec![hint] });
+    let given: [(&str, &str, Vec<&str>); 2] = [
+        ("dir", "dirs", section.dirs.keys().map(String::as_str).collect()),
+        ("secret", "secrets", section.secrets.keys().map(String::as_str).collect()),
+    ];
+    for (kind, table, given) in given {
+        let mut asked: Vec<&str> =
+            description.grants.iter().filter(|grant| grant.kind == kind).map(|grant| grant.name.as_str()).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        if let Some(missing) = asked.iter().find(|name| !given.contains(name)) {
+            let reason = description
+                .grants
+                .iter()
+                .find(|grant| grant.kind == kind && grant.name == **missing)
+                .map_or("", |grant| grant.reason.as_str());
+            let value = if kind == "dir" { "\"PATH\"" } else { "{ env = \"NAME\" }" };
+            let problem = format!("the plugin {} asks for the {kind} `{missing}`: {reason}", description.name);
+            return refuse(problem, format!("add {missing} = {value} to [{}]", table_path(id, table)));
+        }
+        if let Some(extra) = given.iter().find(|name| !asked.contains(name)) {
+            let problem = format!("the plugin {} does not ask for a {kind} `{extra}`", description.name);
+            return refuse(problem, suggest(extra, &asked));
+        }
+    }
+    for (name, source) in &section.secrets {
+        match source {
+            SecretSource::Env(variable) if std::env::var_os(variable).is_none() => {
+                let problem = format!("the secret `{name}` is not there: the environment has no variable {variable}");
+                return refuse(problem, "set it for this process".to_owned());
+            }
+            SecretSource::File { path, .. } => {
+                if let Err(error) = std::fs::File::open(path) {
+                    let problem = format!("the secret `{name}` cannot be read from {}: {error}", path.display());
+                    return refuse(problem, "put the secret there, readable for this user".to_owned());
+                }
+            }
+            SecretSource::Env(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn table_path(id: &SinkId, table: &str) -> String {
+    match id.as_str() {
+        crate::config::DEAD_LETTER => format!("dead-letter.{table}"),
+        id => format!("sinks.{id}.{table}"),
+    }
+}
+
+type Problem = (String, Vec<String>);
+
+fn read(plugin: &PluginRef) -> Result<Vec<u8>, Problem> {
+    match plugin {
+        PluginRef::Builtin(name) => match builtin::component(name) {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => {
+                let names: Vec<_> = builtin::names().collect();
+                Err((format!("there is no plugin builtin:{name}"), vec![suggest(name, &names)]))
+            }
+        },
+        PluginRef::File(path) => read_file(path),
+    }
+}
+
+fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
+    let cannot = |error: std::io::Error| {
+        let hint = "give the path of a .wasm file, or builtin:NAME";
+        (format!("cannot read the plugin {}: {error}", path.display()), vec![hint.to_owned()])
+    };
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    // One more than is allowed, so that the engine says what is wrong with it.
+    file.take(MAX_COMPONENT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    Ok(bytes)
+}

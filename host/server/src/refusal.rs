@@ -1,0 +1,137 @@
+//! Words for how a run ends when it does not end well.
+
+use tidegate_protocol::event::{End, Mismatch, Refusal, TaskFailure};
+use tidegate_protocol::ids::PartId;
+use tidegate_protocol::record::{Blocked, MismatchPolicy};
+
+/// One line what happened, then how to go on.
+pub(crate) fn words(refusal: &Refusal) -> (String, Vec<String>) {
+    match refusal {
+        Refusal::Mismatch { sink, mismatch, policies } => {
+            let mut hints = vec!["nothing was changed, neither there nor here".to_owned()];
+            hints.extend(
+                policies
+                    .iter()
+                    .map(|policy| format!("--accept {sink}={}: {}", policy_name(*policy), policy_meaning(*policy))),
+            );
+            hints.push(
+                "a policy is a decision with an id; an id that the log knows does nothing, see --decision-id".into(),
+            );
+            (format!("sink `{sink}`: {}", mismatch_words(mismatch)), hints)
+        }
+        Refusal::CannotObserve { sink, fault } => (
+            format!("sink `{sink}`: its destination does not say where it stands: {fault}"),
+            vec!["nothing was changed; make the destination reachable and start again".to_owned()],
+        ),
+        Refusal::Graph(text) | Refusal::Guarantee(text) => (text.clone(), vec![]),
+        Refusal::Fork(text) => (text.clone(), vec!["see `tidegate checkpoint list`".to_owned()]),
+        Refusal::Log(text) => (text.clone(), vec!["see `tidegate checkpoint verify`".to_owned()]),
+    }
+}
+
+fn mismatch_words(mismatch: &Mismatch) -> String {
+    let here = |log: &Option<tidegate_protocol::ids::EpochRef>| match log {
+        Some(of) => format!("the log's newest is epoch {} of run {}", of.epoch, of.run.number),
+        None => "the log knows of none".to_owned(),
+    };
+    match mismatch {
+        Mismatch::Ahead { destination, log } => {
+            format!("the destination is ahead: it holds {}, and {}", parts(destination), here(log))
+        }
+        Mismatch::Behind { destination, log } => {
+            format!("the destination is behind: it holds {}, and {}", parts(destination), here(log))
+        }
+        Mismatch::Foreign { run } => format!(
+            "the destination was written by run {run}, which this log never opened: it belongs to another state directory"
+        ),
+    }
+}
+
+fn parts(parts: &[PartId]) -> String {
+    match parts.iter().max_by_key(|part| (part.epoch, part.run)) {
+        Some(part) => format!("epoch {} of run {}", part.epoch, part.run.number),
+        None => "nothing".to_owned(),
+    }
+}
+
+/// As written on the command line.
+pub fn policy_name(policy: MismatchPolicy) -> &'static str {
+    match policy {
+        MismatchPolicy::AcceptDuplicates => "accept-duplicates",
+        MismatchPolicy::AcceptLoss => "accept-loss",
+        MismatchPolicy::ReplayFromDestination => "replay-from-destination",
+    }
+}
+
+fn policy_meaning(policy: MismatchPolicy) -> &'static str {
+    match policy {
+        MismatchPolicy::AcceptDuplicates => "go on behind what is there; rows may be there twice",
+        MismatchPolicy::AcceptLoss => "go on from the log; rows that the destination lost are not sent again",
+        MismatchPolicy::ReplayFromDestination => "go back to where the destination stands and send again",
+    }
+}
+
+/// Why an epoch waits for a person.
+pub fn blocked_words(blocked: &Blocked) -> String {
+    match blocked {
+        Blocked::Rejected(error) => format!("the destination refuses it for good: {error}"),
+        Blocked::Never => "nobody can commit it any more".to_owned(),
+        Blocked::TriesSpent(last) => format!("so many tries did not settle it; the last said: {last}"),
+        Blocked::CannotAsk(why) => format!("it can neither be repeated nor asked about: {why}"),
+    }
+}
+
+/// Why an epoch was lost.
+pub fn failure_words(failure: &TaskFailure) -> String {
+    match failure {
+        TaskFailure::Plugin(sink, fault) => format!("sink `{sink}`: {fault}"),
+        TaskFailure::Source { source, message, .. } => format!("source `{source}`: {message}"),
+        TaskFailure::BadRow { message } => message.clone(),
+        TaskFailure::Host(message) => message.clone(),
+    }
+}
+
+/// One line how a run ended, then how to go on; for every end.
+pub fn end_words(end: &End) -> (String, Vec<String>) {
+    match end {
+        End::Finished => ("finished: the input has ended and everything is committed".to_owned(), vec![]),
+        End::Stopped => ("stopped: everything that was sealed is committed".to_owned(), vec![]),
+        End::StoppedInDoubt { waiting } => {
+            let what: Vec<_> =
+                waiting.iter().map(|(sink, of)| format!("epoch {} at sink `{sink}`", of.epoch)).collect();
+            (
+                format!("stopped: sealed and not yet committed: {}", what.join(", ")),
+                vec!["nothing is lost; start again to finish them".to_owned()],
+            )
+        }
+        End::Blocked { waiting } => {
+            let what = waiting
+                .iter()
+                .map(|(sink, of, why)| format!("epoch {} at sink `{sink}`: {}", of.epoch, blocked_words(why)));
+            let hints = waiting.iter().map(|(sink, of, _)| {
+                format!("tidegate resolve FILE --sink {sink} --epoch {} --choice retry|give-up --by WHO", of.epoch)
+            });
+            (format!("blocked, a person must decide: {}", what.collect::<Vec<_>>().join("; ")), hints.collect())
+        }
+        End::Restart(failure) | End::Failed(failure) => {
+            let bad_row = matches!(failure, TaskFailure::BadRow { .. });
+            let hints = match bad_row {
+                true => vec![
+                    "mend the row, or write on-bad-row = \"dead-letter\" and add a [dead-letter] table".to_owned(),
+                    "nothing is lost; the next run goes on behind the last sealed epoch".to_owned(),
+                ],
+                false => vec!["nothing is lost; the next run goes on behind the last sealed epoch".to_owned()],
+            };
+            (failure_words(failure), hints)
+        }
+        End::Refused(refusal) => words(refusal),
+        End::Superseded(message) => (
+            format!("a newer run owns the pipeline: {message}"),
+            vec!["find the other process and stop one of the two".to_owned()],
+        ),
+        End::StoreFailed(message) => (
+            format!("the log cannot be written any more: {message}"),
+            vec!["mend the disk and start again; the log is recovered when it is opened".to_owned()],
+        ),
+    }
+}

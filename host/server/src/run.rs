@@ -1,0 +1,191 @@
+//! Running an assembled pipeline on its log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+use tidegate_pipeline::clock::{Clock, SystemClock};
+use tidegate_pipeline::faults::LosesCommitAnswers;
+use tidegate_pipeline::observe::{Observer, Progress, Silent};
+use tidegate_pipeline::{Blocking, Control, Env};
+use tidegate_protocol::coordinator;
+use tidegate_protocol::event::End;
+use tidegate_protocol::ids::{Nonce, SinkId};
+use tidegate_protocol::record::MismatchPolicy;
+use tidegate_store::{LocalLog, Log, OpenOptions};
+
+use crate::assemble::Assembled;
+use crate::config::PipelineFile;
+use crate::edits::Finding;
+use crate::error::ServerError;
+use crate::state::State;
+use crate::validate;
+
+/// How to run a pipeline. The default runs it on the machine's clock, without decisions and unobserved.
+#[derive(Clone)]
+pub struct RunOptions {
+    /// Go back to this checkpoint, once: a savepoint's name or an epoch's number.
+    pub from: Option<String>,
+    /// Mismatches between log and destination that are accepted, once.
+    pub accept: BTreeMap<SinkId, MismatchPolicy>,
+    /// Id of these decisions; `None` = made from the request. An id that the log knows does nothing.
+    pub decision_id: Option<String>,
+    /// Who decides.
+    pub by: String,
+    /// Looks on.
+    pub observer: Arc<dyn Observer>,
+    /// Asks the run to stop.
+    pub control: Control,
+    /// Tells the time.
+    pub clock: Arc<dyn Clock>,
+    /// For rehearsals: the answer of every so-manieth commit is lost; 0 = none.
+    pub lose_commit_answers: u64,
+}
+
+impl Default for RunOptions {
+    fn default() -> Self {
+        Self {
+            from: None,
+            accept: BTreeMap::new(),
+            decision_id: None,
+            by: "unnamed".to_owned(),
+            observer: Arc::new(Silent),
+            control: Control::default(),
+            clock: Arc::new(SystemClock),
+            lose_commit_answers: 0,
+        }
+    }
+}
+
+/// How a pipeline came to its end.
+#[derive(Debug)]
+pub struct Report {
+    /// Why it ended.
+    pub end: End,
+    /// Counters of this process.
+    pub progress: Progress,
+    /// It had been finished before this start.
+    pub was_finished: bool,
+}
+
+impl Report {
+    /// A finished pipeline was started again and there was nothing to do.
+    pub fn nothing_new(&self) -> bool {
+        self.was_finished && self.end == End::Finished && self.progress.rows_read == 0
+    }
+}
+
+/// A pipeline that owns its log and may run: its file fits its state.
+pub struct Ready {
+    assembled: Assembled,
+    log: Box<dyn Log>,
+    state: State,
+    /// What has changed since the last run, and what somebody should know. Nothing of it is refused.
+    pub findings: Vec<Finding>,
+}
+
+impl Assembled {
+    /// Takes the log's lock and compares file and state. Blocks.
+    ///
+    /// # Errors
+    /// The guarantee is too weak, somebody else owns the log, it cannot be read, or the file does not fit it.
+    pub fn open(self) -> Result<Ready, ServerError> {
+        self.require_guarantee()?;
+        let section = &self.file.pipeline;
+        let options = OpenOptions { pipeline: Some(section.name.clone()), ..OpenOptions::default() };
+        let mut log = LocalLog::open(&section.state, options)?;
+        let state = State::of(log.read_all()?, &section.name, &section.state)?;
+        let findings = validate::refuse(validate::compare(&self, &state))?;
+        Ok(Ready { assembled: self, log: Box::new(log), state, findings })
+    }
+}
+
+impl Ready {
+    /// Where the pipeline stood before this start.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Runs the pipeline until it is finished, stopped, refused, blocked or failed.
+    ///
+    /// # Errors
+    /// It could not be started. What happens later is told by [`Report::end`].
+    pub async fn run(self, options: RunOptions) -> Result<Report, ServerError> {
+        let Ready { assembled, log, state, .. } = self;
+        let was_finished = state.history.finished().is_some();
+        let protocol = protocol_settings(&assembled.file, &state, &options)?;
+        drop(state);
+        let every = options.lose_commit_answers;
+        let pipeline = assembled.pipeline(protocol, |plugin| match every {
+            0 => plugin,
+            every => Arc::new(LosesCommitAnswers::new(plugin, every)),
+        })?;
+        let env = Env {
+            clock: options.clock,
+            nonce: nonces()?,
+            control: options.control,
+            observer: options.observer,
+            blocking: Blocking::Threads,
+        };
+        let report = tidegate_pipeline::run(pipeline, log, env).await.map_err(ServerError::Run)?;
+        Ok(Report { end: report.end, progress: report.progress, was_finished })
+    }
+}
+
+/// Random parts for all runs of this process: drawn once, so that a failure to draw shows before anything begins.
+fn nonces() -> Result<Box<dyn Fn() -> Nonce + Send + Sync>, ServerError> {
+    let mut seed = [0u8; 32];
+    getrandom::fill(&mut seed).map_err(|error| ServerError::Host(format!("no random numbers: {error}")))?;
+    let count = AtomicU64::new(0);
+    Ok(Box::new(move || {
+        let mut digest = Sha256::new_with_prefix(seed);
+        digest.update(count.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+        let digest = digest.finalize();
+        let mut nonce = [0u8; 10];
+        nonce.copy_from_slice(&digest[..10]);
+        Nonce(nonce)
+    }))
+}
+
+fn protocol_settings(
+    file: &PipelineFile,
+    state: &State,
+    options: &RunOptions,
+) -> Result<coordinator::Settings, ServerError> {
+    let checkpoint = &file.checkpoint;
+    let mut settings = coordinator::Settings {
+        max_waiting: checkpoint.max_waiting,
+        commit_tries: checkpoint.commit_tries,
+        retain_count: checkpoint.retain_count,
+        retain_age_ms: checkpoint.retain_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
+        product: env!("CARGO_PKG_VERSION").to_owned(),
+        ..coordinator::Settings::default()
+    };
+    let known: BTreeMap<_, _> = file.all_sinks().map(|(id, ..)| (id, ())).collect();
+    for (sink, policy) in &options.accept {
+        if !known.contains_key(sink) {
+            let names: Vec<_> = known.keys().map(SinkId::as_str).collect();
+            return Err(ServerError::Request {
+                problem: format!("the file has no sink `{sink}` for which a policy could be accepted"),
+                hints: vec![crate::config::suggest(sink.as_str(), &names)],
+            });
+        }
+        let id = match &options.decision_id {
+            Some(id) => format!("{id}-{sink}"),
+            None => format!("accept-{sink}-{}", crate::refusal::policy_name(*policy)),
+        };
+        settings.mismatch.insert(sink.clone(), (id, options.by.clone(), *policy));
+    }
+    if let Some(name) = &options.from {
+        let id = options.decision_id.clone().unwrap_or_else(|| format!("from-{name}"));
+        // Carried out before: the checkpoint may be gone by now, and need not be there.
+        if state.history.decisions().contains_key(&id) {
+            tracing::info!(decision = %id, "going back was carried out before; going on from the newest checkpoint");
+        } else {
+            // Destinations that are ahead are a matter of `accept`, sink by sink.
+            settings.fork = Some((id, options.by.clone(), state.find(name)?, MismatchPolicy::AcceptLoss));
+        }
+    }
+    Ok(settings)
+}

@@ -1,0 +1,419 @@
+//! Looking into a pipeline's state without changing it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+use tidegate_protocol::history::{CheckpointState, History, Holder, SealedEpoch, SinkEpochState};
+use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
+use tidegate_protocol::record::{CutReason, Record, StateRef};
+use tidegate_store::{LocalLog, Log, StoreError};
+
+use crate::config::PipelineFile;
+use crate::error::ServerError;
+use crate::graph;
+
+/// The records of a pipeline and what they mean, as they were when they were read.
+pub struct State {
+    /// All retained records.
+    pub records: Vec<Record>,
+    /// Their meaning.
+    pub history: History,
+}
+
+impl State {
+    /// Reads the state of a pipeline without taking its lock; the pipeline may be running. `None` if it has none yet.
+    ///
+    /// # Errors
+    /// The log cannot be read, contradicts itself, or belongs to another pipeline.
+    pub fn read(file: &PipelineFile) -> Result<Option<State>, ServerError> {
+        let mut log = match LocalLog::open_read_only(&file.pipeline.state) {
+            Ok(log) => log,
+            Err(StoreError::NoLog { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let records = match log.read_all() {
+            Ok(records) => records,
+            Err(StoreError::NoLog { .. }) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        Self::of(records, &file.pipeline.name, &file.pipeline.state).map(Some)
+    }
+
+    /// From records that were read already.
+    pub(crate) fn of(records: Vec<Record>, pipeline: &PipelineId, dir: &Path) -> Result<State, ServerError> {
+        let history = History::fold(&records)?;
+        match history.pipeline() {
+            Some(found) if found != pipeline => Err(ServerError::Store(StoreError::ForeignPipeline {
+                dir: dir.to_owned(),
+                found: found.clone(),
+                expected: pipeline.clone(),
+            })),
+            _ => Ok(State { records, history }),
+        }
+    }
+
+    /// The checkpoint that a person names: a savepoint, an epoch's number, or a number with its run, as `7@3`.
+    ///
+    /// # Errors
+    /// There is none; says which there are.
+    pub fn find(&self, name: &str) -> Result<EpochRef, ServerError> {
+        if let Some(of) = self.history.savepoints().get(name) {
+            return Ok(*of);
+        }
+        let (epoch, run) = match name.split_once('@') {
+            Some((epoch, run)) => (epoch, Some(run)),
+            None => (name, None),
+        };
+        let matching: Vec<_> = self
+            .history
+            .checkpoints()
+            .map(|sealed| sealed.of)
+            .filter(|of| epoch.parse() == Ok(of.epoch.0))
+            .filter(|of| run.is_none_or(|run| run == of.run.to_string() || run.parse() == Ok(of.run.number)))
+            .collect();
+        // Several branches may hold the number: the newest line is meant.
+        let on_line = |of: &&EpochRef| self.history.newest_seal().is_some_and(|tip| self.history.descends(tip, **of));
+        if let Some(of) = matching.iter().find(on_line).or(matching.last()) {
+            return Ok(*of);
+        }
+        let first = self.history.checkpoints().next().map(|sealed| sealed.of.epoch);
+        let last = self.history.checkpoints().next_back().map(|sealed| sealed.of.epoch);
+        let mut hints = match (first, last) {
+            (Some(first), Some(last)) => vec![format!("kept are epochs from {first} to {last}")],
+            _ => vec!["there is no checkpoint yet".to_owned()],
+        };
+        if !self.history.savepoints().is_empty() {
+            let names: Vec<_> = self.history.savepoints().keys().cloned().collect();
+            hints.push(format!("savepoints are: {}", names.join(", ")));
+        }
+        Err(ServerError::Request { problem: format!("there is no checkpoint `{name}`"), hints })
+    }
+
+    /// All checkpoints, oldest first.
+    pub fn checkpoints(&self) -> Vec<CheckpointSummary> {
+        self.history.checkpoints().map(|sealed| self.summary(sealed)).collect()
+    }
+
+    /// One checkpoint in full.
+    ///
+    /// # Errors
+    /// It is not there any more.
+    pub fn checkpoint(&self, of: EpochRef) -> Result<CheckpointDetail, ServerError> {
+        let sealed = self
+            .history
+            .seal(of)
+            .ok_or_else(|| ServerError::Request { problem: format!("{of} is not kept any more"), hints: vec![] })?;
+        Ok(CheckpointDetail {
+            summary: self.summary(sealed),
+            reason: reason(&sealed.seal.reason),
+            graph: graph::digest(&sealed.seal.graph).to_owned(),
+            sources: sealed.seal.sources.iter().map(|(id, cut)| (id.clone(), source_view(cut))).collect(),
+            operators: sealed.seal.operators.iter().map(|(id, cuts)| (id.to_string(), operator_views(cuts))).collect(),
+            sinks: sealed.seal.sinks.iter().map(|(id, cut)| (id.clone(), sink_view(cut))).collect(),
+        })
+    }
+
+    fn summary(&self, sealed: &SealedEpoch) -> CheckpointSummary {
+        let of = sealed.of;
+        let savepoints = self.history.savepoints().iter().filter(|(_, savepoint)| **savepoint == of);
+        CheckpointSummary {
+            epoch: of.epoch.0,
+            run: of.run.to_string(),
+            slot: sealed.slot.0,
+            sealed_at: sealed.sealed_at,
+            rows: sealed.seal.sources.values().map(|cut| cut.rows).sum(),
+            dead_lettered: sealed.seal.sources.values().map(|cut| cut.dead_lettered).sum(),
+            state: match sealed.checkpoint {
+                CheckpointState::Retained => "retained",
+                CheckpointState::Retired => "retired",
+            },
+            on_newest_line: self.history.newest_seal().is_some_and(|tip| self.history.descends(tip, of)),
+            savepoints: savepoints.map(|(name, _)| name.clone()).collect(),
+            sinks: sealed.sinks.iter().map(|(id, state)| (id.clone(), OutcomeView::of(state))).collect(),
+        }
+    }
+
+    /// What exists at the destinations, and who still needs it.
+    pub fn ledger(&self) -> Vec<ResourceView> {
+        let entries = self.history.ledger().iter();
+        entries
+            .map(|(key, entry)| ResourceView {
+                sink: key.sink.clone(),
+                kind: key.kind.clone(),
+                name: key.name.clone(),
+                expires_at: entry.external.expires_at,
+                since: entry.since(),
+                holders: entry.holders.keys().map(holder).collect(),
+            })
+            .collect()
+    }
+}
+
+/// A row of `checkpoint list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CheckpointSummary {
+    /// The epoch's number.
+    pub epoch: u64,
+    /// The run that sealed it.
+    pub run: String,
+    /// Its record in the log.
+    pub slot: u64,
+    /// Unix milliseconds.
+    pub sealed_at: u64,
+    /// Rows that the sources handed on.
+    pub rows: u64,
+    /// Rows that could not be read.
+    pub dead_lettered: u64,
+    /// `retained` or `retired`.
+    pub state: &'static str,
+    /// The next run descends from it, or from an epoch behind it.
+    pub on_newest_line: bool,
+    /// Savepoints that name it.
+    pub savepoints: Vec<String>,
+    /// What became of it, per sink.
+    pub sinks: BTreeMap<SinkId, OutcomeView>,
+}
+
+/// What became of an epoch at a sink.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct OutcomeView {
+    /// `sent`, `committed`, `in-doubt`, `blocked`, `given-up` or `forked-off`.
+    pub state: &'static str,
+    /// The newest attempt; 0 once it has ended.
+    pub attempt: u32,
+    /// Why, or by which decision.
+    pub reason: Option<String>,
+}
+
+impl OutcomeView {
+    fn of(state: &SinkEpochState) -> Self {
+        let (word, reason) = match state {
+            SinkEpochState::Sent(_) => ("sent", None),
+            SinkEpochState::Committed => ("committed", None),
+            SinkEpochState::InDoubt(_, why) => ("in-doubt", Some(why.clone())),
+            SinkEpochState::Blocked(_, why) => ("blocked", Some(crate::refusal::blocked_words(why))),
+            SinkEpochState::GivenUp(by) => ("given-up", Some(format!("by decision {by}"))),
+            SinkEpochState::ForkedOff(by) => ("forked-off", Some(format!("by decision {by}"))),
+        };
+        Self { state: word, attempt: state.attempt(), reason }
+    }
+}
+
+/// What `checkpoint show` shows.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CheckpointDetail {
+    /// As in the list.
+    #[serde(flatten)]
+    pub summary: CheckpointSummary,
+    /// Why it was cut.
+    pub reason: String,
+    /// Digest of the graph.
+    pub graph: String,
+    /// Where the sources stand.
+    pub sources: BTreeMap<SourceId, SourceView>,
+    /// State of the operators.
+    pub operators: BTreeMap<String, Vec<OperatorView>>,
+    /// What the sinks prepared.
+    #[serde(rename = "parts")]
+    pub sinks: BTreeMap<SinkId, SinkView>,
+}
+
+/// Where a source stands.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SourceView {
+    /// Position per partition.
+    pub partitions: BTreeMap<String, Value>,
+    /// Everything is read.
+    pub ended: bool,
+    /// Low watermark.
+    pub watermark: Option<i64>,
+    /// Rows of this epoch.
+    pub rows: u64,
+    /// Rows of this epoch that could not be read.
+    pub dead_lettered: u64,
+}
+
+/// State of one subtask of an operator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct OperatorView {
+    /// First key that it owns.
+    pub first_key: u32,
+    /// Last key that it owns.
+    pub last_key: u32,
+    /// Bytes of state.
+    pub state_bytes: u64,
+    /// Pieces beside the log.
+    pub state_chunks: usize,
+    /// Waiting timers.
+    pub timers: usize,
+}
+
+/// What one sink prepared.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct SinkView {
+    /// Digest of the plugin.
+    pub plugin: String,
+    /// Its name and version.
+    pub plugin_name: String,
+    /// Its configuration.
+    pub config: Value,
+    /// Its grants.
+    pub grants: Value,
+    /// One entry per participant.
+    pub parts: Vec<PartView>,
+}
+
+/// One participant's part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PartView {
+    /// Which participant.
+    pub ordinal: u32,
+    /// Name of the part; `None` if it had no rows.
+    pub part: Option<String>,
+    /// Rows that become visible with it.
+    pub rows: u64,
+    /// Rows that were handed to it.
+    pub rows_in: u64,
+    /// Version of the committable.
+    pub version: Option<u32>,
+    /// Bytes of the committable.
+    pub committable_bytes: usize,
+    /// What exists outside for it, as kind and name.
+    pub resources: Vec<String>,
+}
+
+/// A row of `ledger`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ResourceView {
+    /// At which sink.
+    pub sink: SinkId,
+    /// The plugin's word for it.
+    pub kind: String,
+    /// Its name.
+    pub name: String,
+    /// Unix milliseconds after which the destination may drop it.
+    pub expires_at: Option<u64>,
+    /// Unix milliseconds of the oldest record that still names it; `None` if none does.
+    pub since: Option<u64>,
+    /// Who needs it. Empty: it will be released.
+    pub holders: Vec<String>,
+}
+
+/// What `checkpoint verify` found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Verified {
+    /// Records read.
+    pub records: usize,
+    /// Runs.
+    pub runs: usize,
+    /// Checkpoints.
+    pub checkpoints: usize,
+    /// Pieces of state read and compared with their names.
+    pub state_chunks: usize,
+    /// Epochs without an end, per sink.
+    pub unfinished: BTreeMap<SinkId, Vec<u64>>,
+}
+
+/// Reads everything that the pipeline's state holds and checks it. `None` if there is none yet.
+///
+/// # Errors
+/// The first thing that is damaged, with file and place.
+pub fn verify(file: &PipelineFile) -> Result<Option<Verified>, ServerError> {
+    let Some(state) = State::read(file)? else { return Ok(None) };
+    let chunks = state.history.state_chunks();
+    let mut log = LocalLog::open_read_only(&file.pipeline.state)?;
+    for chunk in &chunks {
+        log.read_state(chunk)?;
+    }
+    let unfinished = state.history.sinks().into_iter().map(|sink| {
+        let epochs = state.history.unfinished(&sink).iter().map(|of| of.epoch.0).collect();
+        (sink, epochs)
+    });
+    Ok(Some(Verified {
+        records: state.records.len(),
+        runs: state.history.runs().len(),
+        checkpoints: state.history.checkpoints().count(),
+        state_chunks: chunks.len(),
+        unfinished: unfinished.filter(|(_, epochs): &(_, Vec<u64>)| !epochs.is_empty()).collect(),
+    }))
+}
+
+fn reason(reason: &CutReason) -> String {
+    match reason {
+        CutReason::Interval => "interval".to_owned(),
+        CutReason::End => "end of input".to_owned(),
+        CutReason::Stop => "stop".to_owned(),
+        CutReason::Savepoint(name) => format!("savepoint {name}"),
+    }
+}
+
+fn holder(holder: &Holder) -> String {
+    match holder {
+        Holder::Checkpoint(of) => format!("checkpoint {}", of.epoch),
+        Holder::Commit(of) => format!("commit of epoch {}", of.epoch),
+        Holder::Savepoint(name) => format!("savepoint {name}"),
+        Holder::Intent(number) => format!("intent {number}"),
+    }
+}
+
+/// JSON where it is JSON, else the text.
+fn json_or_text(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
+}
+
+fn source_view(cut: &tidegate_protocol::record::SourceCut) -> SourceView {
+    SourceView {
+        partitions: cut.partitions.iter().map(|(name, position)| (name.clone(), json_or_text(position))).collect(),
+        ended: cut.ended,
+        watermark: cut.watermark,
+        rows: cut.rows,
+        dead_lettered: cut.dead_lettered,
+    }
+}
+
+fn operator_views(cuts: &[tidegate_protocol::record::OperatorCut]) -> Vec<OperatorView> {
+    let view = |cut: &tidegate_protocol::record::OperatorCut| {
+        let (state_bytes, state_chunks) = match &cut.state {
+            StateRef::Inline(bytes) => (bytes.len() as u64, 0),
+            StateRef::Chunks(chunks) => (chunks.iter().map(|chunk| chunk.bytes).sum(), chunks.len()),
+        };
+        OperatorView {
+            first_key: cut.range.first,
+            last_key: cut.range.last,
+            state_bytes,
+            state_chunks,
+            timers: cut.timers.len(),
+        }
+    };
+    cuts.iter().map(view).collect()
+}
+
+fn sink_view(cut: &tidegate_protocol::record::SinkCut) -> SinkView {
+    let part = |part: &tidegate_protocol::record::PartCut| PartView {
+        ordinal: part.ordinal,
+        part: part.committable.as_ref().map(|committable| committable.part.short.clone()),
+        rows: part.committable.as_ref().map_or(0, |committable| committable.rows),
+        rows_in: part.rows_in,
+        version: part.committable.as_ref().map(|committable| committable.version),
+        committable_bytes: part.committable.as_ref().map_or(0, |committable| committable.body.len()),
+        resources: part.resources.iter().map(|resource| format!("{} {}", resource.kind, resource.name)).collect(),
+    };
+    SinkView {
+        plugin: cut.binding.plugin.clone(),
+        plugin_name: cut.binding.plugin_name.clone(),
+        config: json_or_text(&cut.binding.config),
+        grants: json_or_text(&cut.binding.grants),
+        parts: cut.parts.iter().map(part).collect(),
+    }
+}

@@ -3,13 +3,13 @@
 //! The loop is always the same. 1. Wait for one thing to happen: a task's report, a timer, the interval, a wish to stop.
 //! 2. Tell the coordinator. 3. Carry out its effects in order. 4. Stop at `End`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_protocol::coordinator::Coordinator;
 use tidegate_protocol::event::{Effect, End, Event, Notice, TaskFailure, Timer};
-use tidegate_protocol::ids::{PartId, RunId, SinkId, SourceId};
+use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{BoxFuture, ErrorKind, External, IntentLog, PluginError};
 use tidegate_protocol::record::{Body, CutReason};
 use tokio::sync::{mpsc, oneshot};
@@ -134,6 +134,8 @@ pub(crate) struct Driver<'a> {
     next_intent: u64,
     stopping: bool,
     busy: bool,
+    /// Sealed by this run and not committed by every sink.
+    uncommitted: BTreeSet<EpochRef>,
     progress: &'a mut Progress,
     rows_read: Arc<AtomicU64>,
 }
@@ -176,6 +178,7 @@ impl<'a> Driver<'a> {
             next_intent: 0,
             stopping: false,
             busy: false,
+            uncommitted: BTreeSet::new(),
             progress,
             rows_read,
         }
@@ -364,6 +367,7 @@ impl<'a> Driver<'a> {
             }
             Notice::EpochSealed { of, rejected, .. } => {
                 self.progress.epochs_sealed += 1;
+                self.uncommitted.insert(*of);
                 self.progress.rows_dead_lettered += rejected;
                 self.progress.last_seal_at = Some(now);
                 self.progress.last_checkpoint_millis =
@@ -381,12 +385,20 @@ impl<'a> Driver<'a> {
             Notice::EpochPrepared { .. } | Notice::Blocked { .. } => {}
         }
         self.env.observer.notice(notice);
+        self.show_progress();
+    }
+
+    fn show_progress(&mut self) {
         self.progress.rows_read = self.rows_read.load(Ordering::Relaxed);
         self.progress.waiting = self.coordinator.status().waiting;
+        let sealed = self.uncommitted.len();
+        let waiting = &self.progress.waiting;
+        self.uncommitted.retain(|of| waiting.iter().any(|(_, other)| other == of));
+        self.progress.epochs_committed += (sealed - self.uncommitted.len()) as u64;
         self.env.observer.progress(self.progress);
     }
 
-    fn note_positions(&mut self, of: tidegate_protocol::ids::EpochRef) {
+    fn note_positions(&mut self, of: EpochRef) {
         if let Some(seal) = self.coordinator.history().seal(of) {
             self.progress.positions =
                 seal.seal.sources.iter().map(|(source, cut)| (source.clone(), cut.partitions.clone())).collect();
@@ -429,9 +441,7 @@ impl<'a> Driver<'a> {
                 tracing::error!(%error, "an actor ended badly");
             }
         }
-        self.progress.rows_read = self.rows_read.load(Ordering::Relaxed);
-        self.progress.waiting = self.coordinator.status().waiting;
-        self.env.observer.progress(self.progress);
+        self.show_progress();
     }
 }
 

@@ -16,6 +16,7 @@ async fn a_bounded_source_arrives_whole_and_once() {
     assert_eq!(report.end, End::Finished);
     assert_eq!(destination.rows(), lines.expected());
     assert_eq!(report.progress.rows_committed[&sink_id("out")], 300);
+    assert_eq!(report.progress.epochs_committed, report.progress.epochs_sealed);
     assert!(report.progress.epochs_sealed > 1, "the barrier interval cuts the input: {report:?}");
     assert!(destination.lock().staged.is_empty());
 }

@@ -130,13 +130,6 @@ impl ServerError {
                 vec![(problem.clone(), hints)]
             }
             ServerError::Edits(edits) => edits.iter().map(|e| (e.problem.clone(), e.hints.clone())).collect(),
-            ServerError::Store(error @ StoreError::Locked { pid, .. }) => {
-                let hint = match pid {
-                    Some(pid) => format!("the pipeline is running as process {pid}; stop that one first"),
-                    None => "the pipeline is running in another process; stop that one first".to_owned(),
-                };
-                vec![(error.to_string(), vec![hint])]
-            }
             ServerError::History(error) => vec![(
                 format!("the log contradicts itself: {error}"),
                 vec!["nothing was changed; restore the state directory from a complete copy".to_owned()],

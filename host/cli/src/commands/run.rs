@@ -260,6 +260,9 @@ fn conclude(report: &Report, took: Duration, json: bool) -> Exit {
 
 fn summary(report: &Report, millis: u64) -> Vec<String> {
     let progress = &report.progress;
+    if progress.rows_read == 0 && progress.rows_committed.is_empty() {
+        return Vec::new();
+    }
     let rate = (u128::from(progress.rows_read) * 1000).checked_div(u128::from(millis)).unwrap_or(0);
     let mut lines = vec![format!(
         "  {} read in {} ({} rows/s), {} sealed{}",

@@ -10,12 +10,12 @@ use tidegate_pipeline::source::stdin::{StdinOptions, StdinSource};
 use tidegate_pipeline::source::{Source, SourceError};
 use tidegate_pipeline::spec::{self, Pipeline, SinkEntry, SourceEntry};
 use tidegate_protocol::coordinator;
-use tidegate_protocol::guarantee::{self, Delivery, Guarantee, Ingredients, SinkPromise, SourcePromise};
+use tidegate_protocol::guarantee::{self, Guarantee, Ingredients, SinkPromise, SourcePromise};
 use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Plugin;
 
 use crate::config::{
-    Asked, CheckpointSection, Compression, Format, LimitsSection, OnBadRow, PipelineFile, Route, RowFormat, SourceKind,
+    CheckpointSection, Compression, Format, LimitsSection, OnBadRow, PipelineFile, Route, RowFormat, SourceKind,
     SourceSection,
 };
 use crate::edits::SinkNow;
@@ -92,26 +92,24 @@ impl Assembled {
     /// # Errors
     /// [`ServerError::Guarantee`] with every reason.
     pub fn require_guarantee(&self) -> Result<(), ServerError> {
-        let asked = match self.file.pipeline.guarantee {
-            Asked::ExactlyOnce => Delivery::ExactlyOnce,
-            Asked::AtLeastOnce => Delivery::AtLeastOnce,
-        };
+        let asked = self.file.pipeline.guarantee;
         if self.guarantee.delivery >= asked {
             return Ok(());
         }
         Err(ServerError::Guarantee {
             problem: format!("the pipeline asks for {asked}, and only {} can be promised", self.guarantee.delivery),
+            promised: self.guarantee.delivery,
             reasons: self.guarantee.reasons.clone(),
         })
     }
 
-    /// Why the guarantee is what it is, one line each: what it rests on, then what limits it.
-    pub fn reasons(&self) -> Vec<String> {
-        let mut reasons = Vec::new();
+    /// What the guarantee rests on, one line each. What limits it is in [`Guarantee::reasons`].
+    pub fn grounds(&self) -> Vec<String> {
+        let mut grounds = Vec::new();
         for (id, built) in &self.sources {
             let contract = built.source.contract();
             if contract.replayable {
-                reasons.push(format!("source `{id}` can be read again from every checkpoint ({})", contract.describe));
+                grounds.push(format!("source `{id}` can be read again from every checkpoint ({})", contract.describe));
             }
         }
         for (id, sink) in &self.sinks {
@@ -126,11 +124,10 @@ impl Assembled {
             let kept: Vec<_> = kept.iter().filter(|(can, _)| *can).map(|(_, words)| *words).collect();
             if !kept.is_empty() {
                 let plugin = format!("{} {}", description.name, description.version);
-                reasons.push(format!("sink `{id}` ({plugin}): {}", kept.join(", ")));
+                grounds.push(format!("sink `{id}` ({plugin}): {}", kept.join(", ")));
             }
         }
-        reasons.extend(self.guarantee.reasons.iter().cloned());
-        reasons
+        grounds
     }
 
     /// Fingerprint of the graph, as it goes into every seal.

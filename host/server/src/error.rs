@@ -4,6 +4,7 @@ use std::fmt;
 
 use tidegate_pipeline::RunError;
 use tidegate_pipeline::source::SourceError;
+use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::history::HistoryError;
 use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_store::StoreError;
@@ -57,6 +58,8 @@ pub enum ServerError {
     Guarantee {
         /// What was asked for and what can be promised.
         problem: String,
+        /// What can be promised.
+        promised: Delivery,
         /// Why, one line each.
         reasons: Vec<String>,
     },
@@ -124,9 +127,9 @@ impl ServerError {
             ServerError::Fit { problem, hints } | ServerError::Request { problem, hints } => {
                 vec![(problem.clone(), hints.clone())]
             }
-            ServerError::Guarantee { problem, reasons } => {
+            ServerError::Guarantee { problem, promised, reasons } => {
                 let mut hints = reasons.clone();
-                hints.push("write guarantee = \"at-least-once\" in [pipeline] if that is enough".to_owned());
+                hints.push(format!("write guarantee = \"{promised}\" in [pipeline] if that is enough"));
                 vec![(problem.clone(), hints)]
             }
             ServerError::Edits(edits) => edits.iter().map(|e| (e.problem.clone(), e.hints.clone())).collect(),

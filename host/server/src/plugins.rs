@@ -9,7 +9,8 @@ use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, builtin,
+    Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, WasmError,
+    builtin,
 };
 
 use crate::canonical;
@@ -100,7 +101,10 @@ impl Admission {
         options.limits = limits(&self.section);
         self.admitted.bind(options).map_err(|error| ServerError::Plugin {
             sink: self.id.clone(),
-            problem: error.to_string(),
+            problem: match error {
+                WasmError::Grant { detail, .. } => detail,
+                other => other.to_string(),
+            },
             hints: vec![],
         })
     }

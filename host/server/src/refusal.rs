@@ -114,15 +114,8 @@ pub fn end_words(end: &End) -> (String, Vec<String>) {
             (format!("blocked, a person must decide: {}", what.collect::<Vec<_>>().join("; ")), hints.collect())
         }
         End::Restart(failure) | End::Failed(failure) => {
-            let bad_row = matches!(failure, TaskFailure::BadRow { .. });
-            let hints = match bad_row {
-                true => vec![
-                    "mend the row, or write on-bad-row = \"dead-letter\" and add a [dead-letter] table".to_owned(),
-                    "nothing is lost; the next run goes on behind the last sealed epoch".to_owned(),
-                ],
-                false => vec!["nothing is lost; the next run goes on behind the last sealed epoch".to_owned()],
-            };
-            (failure_words(failure), hints)
+            let hint = "nothing is lost; the next run goes on behind the last sealed epoch";
+            (failure_words(failure), vec![hint.to_owned()])
         }
         End::Refused(refusal) => words(refusal),
         End::Superseded(message) => (

@@ -181,7 +181,9 @@ fn protocol_settings(
         let id = options.decision_id.clone().unwrap_or_else(|| format!("from-{name}"));
         // Carried out before: the checkpoint may be gone by now, and need not be there.
         if state.history.decisions().contains_key(&id) {
-            tracing::info!(decision = %id, "going back was carried out before; going on from the newest checkpoint");
+            let told =
+                "going back was carried out before and is not done again; choose another decision id to do it again";
+            tracing::warn!(decision = %id, "{told}");
         } else {
             // Destinations that are ahead are a matter of `accept`, sink by sink.
             settings.fork = Some((id, options.by.clone(), state.find(name)?, MismatchPolicy::AcceptLoss));

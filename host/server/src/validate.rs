@@ -20,8 +20,8 @@ pub struct Validation {
     pub pipeline: String,
     /// What it promises.
     pub guarantee: Guarantee,
-    /// Why.
-    pub reasons: Vec<String>,
+    /// What that rests on.
+    pub grounds: Vec<String>,
     /// Plugins with their versions.
     pub plugins: std::collections::BTreeMap<SinkId, String>,
     /// The state that was found; `None` if the pipeline has never run.
@@ -85,7 +85,7 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
     Ok(Validation {
         pipeline: file.pipeline.name.to_string(),
         guarantee: assembled.guarantee().clone(),
-        reasons: assembled.reasons(),
+        grounds: assembled.grounds(),
         plugins: assembled.plugins(),
         state: found,
         findings,

@@ -52,13 +52,13 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
 fn announce(assembled: &Assembled, args: &RunArgs) {
     let file = assembled.file();
     say(&format!("pipeline `{}`, state in {}", file.pipeline.name, file.pipeline.state.display()));
-    guarantee_lines(assembled.guarantee(), &assembled.reasons()).iter().for_each(|line| say(line));
+    guarantee_lines(assembled.guarantee(), &assembled.grounds()).iter().for_each(|line| say(line));
     if args.output.json {
         print_json_line(&json!({
             "event": "start",
             "pipeline": file.pipeline.name,
             "guarantee": assembled.guarantee(),
-            "reasons": assembled.reasons(),
+            "grounds": assembled.grounds(),
         }));
     }
 }
@@ -85,7 +85,7 @@ async fn watched(ready: Ready, args: &RunArgs) -> Outcome {
     // The display goes with its task; wait until it is gone before the last words.
     let _ = shown.await;
     let report = report?;
-    Ok(conclude(&report, began.elapsed(), args.output.json))
+    Ok(conclude(&report, began.elapsed(), args.from.is_some(), args.output.json))
 }
 
 /// The first signal stops in good order, the second Ctrl-C at once.
@@ -222,7 +222,7 @@ fn end_name(end: &End) -> &'static str {
 }
 
 /// Says how it ended, and returns the exit code for it.
-fn conclude(report: &Report, took: Duration, json: bool) -> Exit {
+fn conclude(report: &Report, took: Duration, went_back: bool, json: bool) -> Exit {
     let exit = exit_of(&report.end);
     let (message, hints) = end_words(&report.end);
     let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
@@ -231,7 +231,7 @@ fn conclude(report: &Report, took: Duration, json: bool) -> Exit {
             say("finished before, and nothing has changed since: no new input, nothing was written");
         }
         Exit::Done => {
-            if report.was_finished {
+            if report.was_finished && !went_back {
                 say(&format!("finished before; took {} of new input", counted(report.progress.rows_read, "row")));
             }
             say(&message);

@@ -20,21 +20,22 @@ pub(crate) fn run(args: &FileArgs) -> Outcome {
     Ok(if passed { Exit::Done } else { Exit::Refused })
 }
 
-/// The guarantee with its reasons, one line each.
-pub(crate) fn guarantee_lines(guarantee: &tidegate_server::Guarantee, reasons: &[String]) -> Vec<String> {
+/// The guarantee, what it rests on and what limits it, one line each.
+pub(crate) fn guarantee_lines(guarantee: &tidegate_server::Guarantee, grounds: &[String]) -> Vec<String> {
     let visibility = match guarantee.visibility {
         tidegate_server::Visibility::WholeEpoch => "a whole epoch becomes visible at once",
         tidegate_server::Visibility::PerParticipant => "each writer's part of an epoch becomes visible at once",
         tidegate_server::Visibility::Early => "rows can be seen before their epoch is sealed",
     };
     let mut lines = vec![format!("guarantee: {}; {visibility}", guarantee.delivery)];
-    lines.extend(reasons.iter().map(|reason| format!("  because {reason}")));
+    lines.extend(grounds.iter().map(|ground| format!("  because {ground}")));
+    lines.extend(guarantee.reasons.iter().map(|reason| format!("  but {reason}")));
     lines
 }
 
 fn text(validation: &Validation) -> String {
     let mut lines = vec![format!("pipeline `{}`", validation.pipeline)];
-    lines.extend(guarantee_lines(&validation.guarantee, &validation.reasons));
+    lines.extend(guarantee_lines(&validation.guarantee, &validation.grounds));
     lines.push(match &validation.state {
         None => "state: none yet".to_owned(),
         Some(state) => format!(

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 
 pub use error::{ConfigError, Problem};
@@ -72,26 +73,7 @@ pub struct PipelineSection {
     /// State directory.
     pub state: PathBuf,
     /// What must be guaranteed.
-    pub guarantee: Asked,
-}
-
-/// What the operator asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Asked {
-    /// Rows may come again after a failure.
-    AtLeastOnce,
-    /// Every row once.
-    ExactlyOnce,
-}
-
-impl Asked {
-    /// As written in the file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Asked::AtLeastOnce => "at-least-once",
-            Asked::ExactlyOnce => "exactly-once",
-        }
-    }
+    pub guarantee: Delivery,
 }
 
 /// `[checkpoint]`

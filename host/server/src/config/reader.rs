@@ -150,7 +150,7 @@ pub(crate) fn nearest<'k>(given: &str, known: impl IntoIterator<Item = &'k str>)
 }
 
 /// A hint for an unknown word: the nearest known one, else all of them.
-pub(crate) fn suggest<'k>(given: &str, known: &[&'k str]) -> String {
+pub(crate) fn suggest(given: &str, known: &[&str]) -> String {
     match nearest(given, known.iter().copied()) {
         Some(name) => format!("did you mean `{name}`?"),
         None if known.is_empty() => "nothing is known here".to_owned(),

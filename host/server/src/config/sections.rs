@@ -75,8 +75,10 @@ impl<'d, 'i> Reading<'d, 'i> {
         });
         let state = section.text("state").map(|state| self.resolve(&state));
         let guarantee = section.word("guarantee").map(|word| match word.as_str() {
-            "at-least-once" => Asked::AtLeastOnce,
-            _ => Asked::ExactlyOnce,
+            "at-least-once" => Delivery::AtLeastOnce,
+            "at-most-once" => Delivery::AtMostOnce,
+            "best-effort" => Delivery::BestEffort,
+            _ => Delivery::ExactlyOnce,
         });
         Some(PipelineSection { name: name?, state: state?, guarantee: guarantee? })
     }

@@ -35,7 +35,7 @@ pub(crate) const PIPELINE: Table = Table {
         key("state", Path, Required, "the directory of the log and the checkpoints, on a local disk"),
         key(
             "guarantee",
-            OneOf(&["exactly-once", "at-least-once"]),
+            OneOf(&["exactly-once", "at-least-once", "at-most-once", "best-effort"]),
             Default("exactly-once"),
             "the pipeline does not start when less than this can be promised",
         ),

@@ -43,7 +43,7 @@ fn a_short_file_gets_every_default() {
     let file = read(GOOD).unwrap();
     assert_eq!(file.pipeline.name.as_str(), "flights");
     assert_eq!(file.pipeline.state, Path::new("/base/state"));
-    assert_eq!(file.pipeline.guarantee, Asked::ExactlyOnce);
+    assert_eq!(file.pipeline.guarantee, Delivery::ExactlyOnce);
     assert_eq!(
         file.checkpoint,
         CheckpointSection {

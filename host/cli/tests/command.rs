@@ -1,0 +1,214 @@
+//! The command as a process: exit codes, signals, closed pipes, output for people and machines.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Slow enough for many epochs.
+const FINITE: &str = "seed = 1\nrows = 20000\npartitions = 2\nrate = 50000";
+const ENDLESS: &str = "seed = 1\nrate = 20000";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new(source: &str) -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        let text = format!(
+            "[pipeline]\nname = \"p\"\nstate = \"state\"\n[checkpoint]\ninterval = \"20ms\"\n[sources.made]\nkind = \
+             \"generate\"\n{source}\n[sinks.out]\nplugin = \"builtin:files\"\ndirs = {{ output = \"out\" }}\n"
+        );
+        std::fs::write(place.path().join("p.toml"), text).unwrap();
+        place
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
+        command.env("TIDEGATE_CACHE_DIR", self.path().join("cache")).env_remove("TIDEGATE_LOG");
+        command
+    }
+
+    fn tidegate(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Starts a process and waits until a line of its talk begins with `until`.
+    fn start(&self, arguments: &[&str], until: &str) -> Running {
+        let mut child = self.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let talk = BufReader::new(child.stderr.take().unwrap());
+        let mut running = Running { child, talk };
+        running.wait_for(until);
+        running
+    }
+
+    fn rows(&self) -> usize {
+        let files = std::fs::read_dir(self.path().join("out")).unwrap().map(|entry| entry.unwrap().path());
+        files.filter(|path| path.is_file()).map(|path| std::fs::read_to_string(path).unwrap().lines().count()).sum()
+    }
+}
+
+struct Running {
+    child: Child,
+    talk: BufReader<ChildStderr>,
+}
+
+impl Running {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn wait_for(&mut self, until: &str) {
+        let mut seen = String::new();
+        let mut last = 0;
+        while !seen[last..].starts_with(until) {
+            last = seen.len();
+            assert!(self.talk.read_line(&mut seen).unwrap() > 0, "ended without saying `{until}`:\n{seen}");
+        }
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.talk.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+fn talk(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn wrong_command_lines_and_files_end_with_2_and_a_hint() {
+    let place = Place::new("sede = 1");
+    assert_eq!(place.tidegate(&["launch"]).status.code(), Some(2));
+    assert_eq!(place.tidegate(&["run"]).status.code(), Some(2));
+    let output = place.tidegate(&["run", "p.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(talk(&output), "error: p.toml:8:1: unknown key `sede` in [sources.made]\nhint: did you mean `seed`?\n");
+    assert!(output.stdout.is_empty());
+    let help = place.tidegate(&["--help"]);
+    assert_eq!(help.status.code(), Some(0));
+    assert!(String::from_utf8(help.stdout).unwrap().contains("Exit codes:"));
+}
+
+#[test]
+fn data_is_json_on_standard_output_and_talk_is_not() {
+    let place = Place::new(FINITE);
+    let output = place.tidegate(&["run", "p.toml", "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.first().unwrap()["event"], "start");
+    assert_eq!(lines.first().unwrap()["guarantee"]["delivery"], "exactly-once");
+    let end = lines.last().unwrap();
+    assert_eq!((&end["event"], &end["result"], &end["exit"]), (&"end".into(), &"finished".into(), &0.into()));
+    assert_eq!(end["progress"]["rows-committed"]["out"], 20_000);
+    assert_eq!(place.rows(), 20_000);
+    for arguments in [
+        ["checkpoint", "list", "p.toml", "--json"].as_slice(),
+        &["checkpoint", "show", "p.toml", "--json"],
+        &["checkpoint", "verify", "p.toml", "--json"],
+        &["ledger", "p.toml", "--json"],
+        &["validate", "p.toml", "--json"],
+        &["plugin", "inspect", "builtin:files", "--json"],
+    ] {
+        let output = place.tidegate(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", talk(&output));
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let place = Place::new(FINITE);
+    for arguments in [["run", "p.toml", "--json"].as_slice(), &["validate", "p.toml"], &["--help"]] {
+        let mut child = place.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{arguments:?}");
+    }
+    assert_eq!(place.rows(), 20_000);
+}
+
+#[test]
+fn a_signal_stops_with_everything_committed() {
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let place = Place::new(ENDLESS);
+        let running = place.start(&["run", "p.toml"], "run 1 begins");
+        running.signal(signal);
+        let (code, rest) = running.end();
+        assert_eq!(code, Some(0), "{rest}");
+        assert!(rest.contains("stopped: everything that was sealed is committed"), "{rest}");
+    }
+}
+
+#[test]
+fn a_second_interrupt_leaves_at_once_and_loses_nothing() {
+    let place = Place::new(FINITE);
+    let mut running = place.start(&["run", "p.toml", "--hold-at", "sealed:2"], "held sealed");
+    running.signal(Signal::INT);
+    running.wait_for("stopping:");
+    running.signal(Signal::INT);
+    let (code, rest) = running.end();
+    assert_eq!(code, Some(130), "{rest}");
+    assert_eq!(place.tidegate(&["run", "p.toml", "--lose-commit-answers", "2"]).status.code(), Some(0));
+    assert_eq!(place.rows(), 20_000);
+}
+
+#[test]
+fn a_running_pipeline_has_one_owner_and_can_be_looked_at() {
+    let place = Place::new(FINITE);
+    let mut running = place.start(&["run", "p.toml", "--hold-at", "sent:2"], "held sent");
+    let resolve = ["resolve", "p.toml", "--sink", "out", "--epoch", "1", "--choice", "retry", "--by", "me"];
+    for arguments in [["run", "p.toml"].as_slice(), &resolve] {
+        let output = place.tidegate(arguments);
+        assert_eq!(output.status.code(), Some(6), "{}", talk(&output));
+        assert!(talk(&output).contains(&format!("process {}", running.child.id())), "{}", talk(&output));
+    }
+    for arguments in [["checkpoint", "list", "p.toml"].as_slice(), &["ledger", "p.toml"], &["validate", "p.toml"]] {
+        assert_eq!(place.tidegate(arguments).status.code(), Some(0), "{arguments:?}");
+    }
+    running.child.kill().unwrap();
+    running.end();
+    let output = place.tidegate(&resolve);
+    assert_eq!(output.status.code(), Some(2), "{}", talk(&output));
+    assert!(talk(&output).contains("is not blocked at sink `out`"), "{}", talk(&output));
+}
+
+#[test]
+fn a_lost_state_directory_is_refused_until_a_policy_is_chosen() {
+    let place = Place::new(FINITE);
+    assert_eq!(place.tidegate(&["run", "p.toml"]).status.code(), Some(0));
+    std::fs::remove_dir_all(place.path().join("state")).unwrap();
+    let output = place.tidegate(&["run", "p.toml"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(talk(&output).contains("hint: --accept out=accept-duplicates"), "{}", talk(&output));
+    assert_eq!(place.rows(), 20_000);
+    let accept = ["run", "p.toml", "--accept", "out=accept-duplicates", "--by", "test"];
+    assert_eq!(place.tidegate(&accept).status.code(), Some(0));
+    assert_eq!(place.rows(), 40_000);
+}
+
+#[test]
+fn the_same_wish_to_go_back_is_carried_out_once() {
+    let place = Place::new(FINITE);
+    assert_eq!(place.tidegate(&["run", "p.toml"]).status.code(), Some(0));
+    let list = place.tidegate(&["checkpoint", "list", "p.toml", "--json"]);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
+    let list = list.as_array().unwrap();
+    assert!(list.len() >= 2, "{list:?}");
+    let (last, before) = (&list[list.len() - 1], &list[list.len() - 2]);
+    let from = before["epoch"].to_string();
+    let back = ["run", "p.toml", "--from", &from, "--accept", "out=accept-duplicates"];
+    let again = 20_000 + usize::try_from(last["rows"].as_u64().unwrap()).unwrap();
+    for _ in 0..2 {
+        let output = place.tidegate(&back);
+        assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+        assert_eq!(place.rows(), again);
+    }
+}

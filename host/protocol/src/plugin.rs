@@ -46,6 +46,29 @@ pub enum Encoding {
     ArrowStream,
 }
 
+impl Encoding {
+    /// Its name in the interface and in pipeline files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Encoding::Raw => "raw",
+            Encoding::JsonLines => "json-lines",
+            Encoding::Csv => "csv",
+            Encoding::ArrowStream => "arrow-stream",
+        }
+    }
+
+    /// The names of several, for messages.
+    pub fn names(encodings: &[Encoding]) -> String {
+        encodings.iter().map(|encoding| encoding.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for Encoding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 /// Rows on their way to a destination. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
@@ -397,6 +420,23 @@ pub enum Role {
     Committer,
     /// Abandons and releases.
     Janitor,
+}
+
+impl Role {
+    /// Its name in the interface.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Role::Writer => "writer",
+            Role::Committer => "committer",
+            Role::Janitor => "janitor",
+        }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// What a plugin asks its operator for.

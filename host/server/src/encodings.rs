@@ -7,7 +7,6 @@ use tidegate_protocol::plugin::Encoding;
 
 use crate::config::{PipelineFile, Route, SinkFormat, SinkSection};
 use crate::error::ServerError;
-use crate::graph::encoding_name;
 
 /// The choice for a pipeline.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -60,8 +59,7 @@ pub(crate) fn choose(
         let serves_all = |from: &Encoding| takers.iter().all(|&(_, to)| serves(*from, to));
         let found = offer.iter().copied().find(exact).or_else(|| offer.iter().copied().find(serves_all));
         let Some(encoding) = found else {
-            let takers: Vec<_> =
-                takers.iter().map(|(id, to)| format!("sink `{id}` takes {}", encoding_name(*to))).collect();
+            let takers: Vec<_> = takers.iter().map(|(id, to)| format!("sink `{id}` takes {}", to)).collect();
             return Err(ServerError::Fit {
                 problem: format!("source `{source}` is read once and cannot serve both: {}", takers.join(", ")),
                 hints: vec!["give these sinks the same `format`, or read the rows with two sources".to_owned()],
@@ -105,11 +103,7 @@ fn wanted(
         (true, _) if dead_letter => Err(only_json("dead letters are JSON")),
         (true, _) if keyed => Err(only_json("it routes by a field")),
         (true, Some(named)) => Err(ServerError::Fit {
-            problem: format!(
-                "sink `{id}` has format = \"{}\", but its plugin accepts {}",
-                encoding_name(named),
-                list(accepted)
-            ),
+            problem: format!("sink `{id}` has format = \"{}\", but its plugin accepts {}", named, list(accepted)),
             hints: vec![],
         }),
         (true, None) => Err(ServerError::Fit {
@@ -120,7 +114,7 @@ fn wanted(
 }
 
 fn list(encodings: &[Encoding]) -> String {
-    let names: Vec<_> = encodings.iter().map(|encoding| encoding_name(*encoding)).collect();
+    let names: Vec<_> = encodings.iter().map(|encoding| encoding.as_str()).collect();
     if names.is_empty() { "nothing".to_owned() } else { names.join(" or ") }
 }
 

@@ -95,22 +95,12 @@ fn sink(section: &SinkSection, facts: &SinkFacts<'_>, dead_letter: bool) -> Valu
         "plugin": facts.binding.plugin,
         "plugin-name": facts.binding.plugin_name,
         "bound": canonical::sha256(bound.as_bytes()),
-        "encoding": encoding_name(facts.encoding),
+        "encoding": facts.encoding.as_str(),
         "subtasks": section.subtasks,
         "route": route,
         "sources": section.sources.iter().map(SourceId::as_str).collect::<Vec<_>>(),
         "dead-letter": dead_letter,
     })
-}
-
-/// As written in pipeline files.
-pub(crate) fn encoding_name(encoding: Encoding) -> &'static str {
-    match encoding {
-        Encoding::Raw => "raw",
-        Encoding::JsonLines => "json-lines",
-        Encoding::Csv => "csv",
-        Encoding::ArrowStream => "arrow-stream",
-    }
 }
 
 #[cfg(test)]

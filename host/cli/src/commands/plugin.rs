@@ -1,7 +1,7 @@
 //! `tidegate plugin inspect`
 
 use serde_json::{Value, json};
-use tidegate_server::{Description, Inspection};
+use tidegate_server::{Description, Encoding, Inspection};
 
 use super::{Outcome, host};
 use crate::args::{InspectArgs, PluginCommand};
@@ -58,11 +58,9 @@ fn text(inspection: &Inspection) -> String {
 fn describe(description: &Description) -> Vec<String> {
     let abilities = &description.abilities;
     let yes = |can: bool| if can { "yes" } else { "no" };
-    let encodings: Vec<_> =
-        description.encodings.iter().map(|encoding| format!("{encoding:?}").to_lowercase()).collect();
     let mut lines = vec![
         format!("plugin     {} {}", one_line(&description.name), one_line(&description.version)),
-        format!("encodings  {}", encodings.join(", ")),
+        format!("encodings  {}", Encoding::names(&description.encodings)),
         "abilities".to_owned(),
         format!("  rows wait unseen until commit       {}", yes(abilities.staging)),
         format!("  a commit can be repeated            {}", yes(abilities.idempotent_commit)),
@@ -76,11 +74,11 @@ fn describe(description: &Description) -> Vec<String> {
     }
     lines.push(if description.grants.is_empty() { "grants     none asked for" } else { "grants asked for" }.to_owned());
     for grant in &description.grants {
-        let role = format!("{:?}", grant.role).to_lowercase();
         lines.push(format!(
-            "  {} `{}` for the {role}: {}",
+            "  {} `{}` for the {}: {}",
             one_line(&grant.kind),
             one_line(&grant.name),
+            grant.role,
             one_line(&grant.reason)
         ));
     }

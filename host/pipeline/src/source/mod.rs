@@ -133,7 +133,10 @@ fn check_encoding(contract: &SourceContract, encoding: Encoding) -> Result<(), S
     if contract.encodings.contains(&encoding) {
         return Ok(());
     }
-    let expected =
-        format!("this source cannot hand out {encoding:?}; it offers {:?} ({})", contract.encodings, contract.describe);
+    let expected = format!(
+        "this source cannot hand out {encoding}; it offers {} ({})",
+        Encoding::names(&contract.encodings),
+        contract.describe
+    );
     Err(SourceError::Configuration { key: "format", expected })
 }

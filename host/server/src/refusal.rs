@@ -128,3 +128,39 @@ pub fn end_words(end: &End) -> (String, Vec<String>) {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tidegate_protocol::ids::{Epoch, EpochRef, Nonce, RunId, SinkId};
+
+    use super::*;
+
+    #[test]
+    fn what_is_blocked_is_told_with_the_command_that_decides() {
+        let run = RunId { number: 3, nonce: Nonce([0; 10]) };
+        let of = EpochRef { run, epoch: Epoch(41) };
+        let why = Blocked::TriesSpent("no answer".to_owned());
+        let (message, hints) = end_words(&End::Blocked { waiting: vec![(SinkId::new("out").unwrap(), of, why)] });
+        assert_eq!(
+            message,
+            "blocked, a person must decide: epoch 41 at sink `out`: so many tries did not settle it; the last said: no answer"
+        );
+        assert_eq!(hints, ["tidegate resolve FILE --sink out --epoch 41 --choice retry|give-up --by WHO"]);
+    }
+
+    #[test]
+    fn a_mismatch_is_told_with_every_policy_that_allows_it() {
+        let run = RunId { number: 3, nonce: Nonce([0; 10]) };
+        let refusal = Refusal::Mismatch {
+            sink: SinkId::new("out").unwrap(),
+            mismatch: Mismatch::Behind { destination: vec![], log: Some(EpochRef { run, epoch: Epoch(7) }) },
+            policies: vec![MismatchPolicy::AcceptLoss, MismatchPolicy::ReplayFromDestination],
+        };
+        let (message, hints) = words(&refusal);
+        assert_eq!(
+            message,
+            "sink `out`: the destination is behind: it holds nothing, and the log's newest is epoch 7 of run 3"
+        );
+        assert!(hints[1].starts_with("--accept out=accept-loss: ") && hints[2].contains("=replay-from-destination: "));
+    }
+}

@@ -3,9 +3,13 @@
 
 use std::path::Path;
 
+use tidegate_protocol::ids::EpochRef;
+use tidegate_protocol::record::{Blocked, Body, EpochOutcome, OutcomeEntry, Record};
 use tidegate_server::{
-    End, ErrorKind, Host, Report, RunOptions, ServerError, State, Verdict, assemble, config, validate,
+    End, ErrorKind, Host, Report, Resolution, ResolveRequest, RunOptions, ServerError, SinkId, State, SystemClock,
+    Verdict, assemble, config, resolve, validate,
 };
+use tidegate_store::{LocalLog, Log, OpenOptions};
 
 struct Place {
     dir: tempfile::TempDir,
@@ -53,6 +57,26 @@ impl Place {
         let Ok(entries) = std::fs::read_dir(self.dir.path().join(out)) else { return 0 };
         let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
         files.map(|path| std::fs::read_to_string(path).unwrap().lines().count()).sum()
+    }
+
+    /// Takes the log back to its newest seal, as if the process had been killed there, and has its commit blocked.
+    fn block(&self) -> u64 {
+        let state = State::read(&self.file(FILE)).unwrap().unwrap();
+        let sealed = state.records.iter().rposition(|record| matches!(record.body, Body::Seal(_))).unwrap();
+        let mut records = state.records[..=sealed].to_vec();
+        let last = records[sealed].clone();
+        let Body::Seal(seal) = &last.body else { unreachable!("it was looked for") };
+        let of = EpochRef { run: last.run, epoch: seal.epoch };
+        let outcome = EpochOutcome::Blocked(Blocked::TriesSpent("no answer".into()));
+        let outcomes = vec![OutcomeEntry { sink: SinkId::new("out").unwrap(), of, attempt: 1, outcome }];
+        records.push(Record { slot: last.slot.next(), outcomes, body: Body::Outcomes, ..last.clone() });
+        let dir = self.dir.path().join("state");
+        std::fs::remove_dir_all(&dir).unwrap();
+        let mut log = LocalLog::open(&dir, OpenOptions::default()).unwrap();
+        for record in &records {
+            assert_eq!(log.append(record), tidegate_protocol::event::AppendResult::Created);
+        }
+        of.epoch.0
     }
 
     /// Verdict and message of everything that validating says.
@@ -167,4 +191,52 @@ async fn plugins_and_grants_are_checked_in_words() {
     std::fs::write(place.dir.path().join("text.wasm"), "hello").unwrap();
     let error = assemble(&place.host, &place.file(&edited("builtin:files", "text.wasm"))).err().unwrap();
     assert!(error.to_string().contains("not a WebAssembly component"), "{error}");
+}
+
+fn request(epoch: u64, choice: Resolution) -> ResolveRequest {
+    ResolveRequest { sink: SinkId::new("out").unwrap(), epoch, choice, by: "a person".into(), id: None }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_epoch_waits_for_a_decision_and_then_goes_on() {
+    let place = Place::new();
+    place.run(FILE).await.unwrap();
+    let epoch = place.block();
+    let file = place.file(FILE);
+    let wrong = resolve(&file, &request(epoch + 7, Resolution::Retry), &SystemClock).unwrap_err();
+    assert_eq!(wrong.kind(), ErrorKind::Config);
+    assert_eq!(wrong.messages()[0].1, [format!("blocked at sink `out`: epoch {epoch}")]);
+
+    let resolved = resolve(&file, &request(epoch, Resolution::Retry), &SystemClock).unwrap();
+    assert!(!resolved.again);
+    assert!(resolve(&file, &request(epoch, Resolution::Retry), &SystemClock).unwrap().again);
+    // The destination had it all along; the repeated commit changes nothing.
+    let report = place.run(FILE).await.unwrap();
+    assert_eq!((&report.end, place.rows("out")), (&End::Finished, 100));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_epoch_that_is_given_up_is_recorded_with_who_did_it() {
+    let place = Place::new();
+    place.run(FILE).await.unwrap();
+    let epoch = place.block();
+    let resolved = resolve(&place.file(FILE), &request(epoch, Resolution::GiveUp), &SystemClock).unwrap();
+    let state = State::read(&place.file(FILE)).unwrap().unwrap();
+    assert_eq!(state.history.decisions()[&resolved.id].decision.by, "a person");
+    assert_eq!(state.checkpoints().last().unwrap().sinks[&SinkId::new("out").unwrap()].state, "given-up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_unfinished_epochs_sink_and_grants_must_stay() {
+    let place = Place::new();
+    place.run(FILE).await.unwrap();
+    place.block();
+    let refused = |text: &str, words: &str| {
+        let said = place.said(text);
+        assert!(said.iter().any(|(v, m)| *v == Verdict::Refused && m.contains(words)), "{said:?}");
+    };
+    refused(&FILE.replace("sinks.out", "sinks.new"), "sink `out` was removed or renamed, and has not finished epoch");
+    refused(&edited("output = \"out\"", "output = \"elsewhere\""), "staged in the old one");
+    let error = place.run(&FILE.replace("sinks.out", "sinks.new")).await.err().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Refused);
 }

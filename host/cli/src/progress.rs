@@ -17,7 +17,8 @@ const RATE_WINDOW: f64 = 3_000.0;
 #[derive(Debug, Default)]
 pub(crate) struct Meter {
     rows: u64,
-    rate: f64,
+    /// `None` until something moved.
+    rate: Option<f64>,
 }
 
 impl Meter {
@@ -27,10 +28,14 @@ impl Meter {
         if millis > 0.0 {
             let now = rows.saturating_sub(self.rows) as f64 * 1000.0 / millis;
             let weight = (millis / RATE_WINDOW).min(1.0);
-            self.rate += (now - self.rate) * weight;
+            self.rate = match self.rate {
+                Some(rate) => Some(rate + (now - rate) * weight),
+                None if now > 0.0 => Some(now),
+                None => None,
+            };
             self.rows = rows;
         }
-        self.rate.round() as u64
+        self.rate.unwrap_or(0.0).round() as u64
     }
 }
 
@@ -274,7 +279,9 @@ mod tests {
     fn rates_settle_and_do_not_divide_by_zero() {
         let mut meter = Meter::default();
         assert_eq!(meter.rate(1000, Duration::ZERO), 0);
-        assert_eq!(meter.rate(3000, Duration::from_secs(3)), 1000);
-        assert_eq!(meter.rate(2000, Duration::from_secs(3)), 0);
+        assert_eq!(meter.rate(0, Duration::from_secs(1)), 0);
+        assert_eq!(meter.rate(300, Duration::from_millis(300)), 1000);
+        assert_eq!(meter.rate(300, Duration::from_millis(300)), 900);
+        assert_eq!(meter.rate(200, Duration::from_secs(3)), 0);
     }
 }

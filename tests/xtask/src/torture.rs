@@ -16,7 +16,7 @@ use crate::multiset::{Difference, Lines};
 use crate::product::{self, Process, pause};
 use crate::random::Random;
 use crate::reader::{self, Watcher};
-use crate::workshop::{LogSize, Plan, Workshop, folder_for};
+use crate::workshop::{Plan, Workshop, folder_for};
 
 /// Where a process can be held and killed.
 const STATES: [&str; 8] = ["starting", "restoring", "open", "preparing", "sealed", "sent", "in-doubt", "finishing"];
@@ -80,7 +80,7 @@ struct Torture {
 /// The pipeline whose every run starts on the state of the last.
 struct Long {
     workshop: Workshop,
-    log: LogSize,
+    slot: u64,
     sent: Arc<Lines>,
     watcher: Option<Watcher>,
     rate: u64,
@@ -135,7 +135,7 @@ impl Torture {
             kills: 0,
             attempts: 0,
             by_state: [0; STATES.len()],
-            long: Long { workshop: long, log: LogSize::default(), sent, watcher, rate },
+            long: Long { workshop: long, slot: 0, sent, watcher, rate },
             result: Totals::default(),
             figures: Figures::default(),
         })
@@ -201,17 +201,16 @@ impl Torture {
             self.let_the_log_grow()?;
         }
         let process = self.start(&self.long.workshop, aim)?;
-        let log = self.long.log.clone();
-        let (killed, log) = self.kill(process, &self.long.workshop, &log, aim, self.random.clone().below(400))?;
-        self.random.next();
-        self.long.log = log.unwrap_or_else(|| self.long.log.clone());
-        Ok(killed)
+        let delay_ms = self.random.below(400);
+        let counted = self.kill(process, &self.long.workshop, self.long.slot, aim, delay_ms)?;
+        self.long.slot = self.long.workshop.newest_slot()?;
+        Ok(counted)
     }
 
     /// A run that ends by itself, after being asked to: with exit code 0 and everything committed.
     fn let_the_log_grow(&self) -> Result<()> {
         let mut process = Process::start(self.long.workshop.command(&self.binary))?;
-        self.wait_for_growth(&mut process, &self.long.workshop, &self.long.log)?;
+        self.wait_for_growth(&mut process, &self.long.workshop, self.long.slot)?;
         pause(Duration::from_millis(200));
         process.signal(libc::SIGTERM)?;
         let (status, _, said) = process.finish(REACH)?;
@@ -229,8 +228,8 @@ impl Torture {
         workshop.plan(&Plan { rate, ..Plan::default() })?;
         let watcher = Watcher::start(workshop.output(), Arc::new(workshop.sent()?));
         let process = self.start(&workshop, aim)?;
-        let (counted, _) = self.kill(process, &workshop, &LogSize::default(), aim, self.random.clone().below(400))?;
-        self.random.next();
+        let delay_ms = self.random.below(400);
+        let counted = self.kill(process, &workshop, 0, aim, delay_ms)?;
         workshop.plan(&Plan::default())?;
         workshop.finish(&self.binary)?;
         self.result.rounds += watcher.finish().context("a reader saw")?.rounds;
@@ -256,15 +255,9 @@ impl Torture {
         Process::start(command)
     }
 
-    /// Brings the process where it is to die and kills it there. Answers whether the kill counts, and with the log.
-    fn kill(
-        &self,
-        mut process: Process,
-        workshop: &Workshop,
-        before: &LogSize,
-        aim: Aim,
-        delay_ms: u64,
-    ) -> Result<(bool, Option<LogSize>)> {
+    /// Brings the process where it is to die and kills it there. Answers whether the kill counts: the process lived,
+    /// and the log had grown since it ended with the slot `before`.
+    fn kill(&self, mut process: Process, workshop: &Workshop, before: u64, aim: Aim, delay_ms: u64) -> Result<bool> {
         match aim {
             Aim::Held { state, .. } => {
                 if !process.wait_for_line(&format!("held {}", STATES[state]), REACH) {
@@ -282,14 +275,13 @@ impl Torture {
             return self.ended_by_itself(process, aim);
         }
         let lived = process.kill()?;
-        let log = workshop.log()?;
-        Ok((lived && log.grew_since(before), Some(log)))
+        Ok(lived && workshop.newest_slot()? > before)
     }
 
-    fn wait_for_growth(&self, process: &mut Process, workshop: &Workshop, before: &LogSize) -> Result<bool> {
+    fn wait_for_growth(&self, process: &mut Process, workshop: &Workshop, before: u64) -> Result<bool> {
         let end = Instant::now() + REACH;
         while process.lives() {
-            if workshop.log()?.grew_since(before) {
+            if workshop.newest_slot()? > before {
                 return Ok(true);
             }
             ensure!(Instant::now() < end, "a run added nothing to its log within {} s", REACH.as_secs());
@@ -299,12 +291,12 @@ impl Torture {
     }
 
     /// A run that was to be killed ended first: a fault, unless a short fresh pipeline was simply done.
-    fn ended_by_itself(&self, process: Process, aim: Aim) -> Result<(bool, Option<LogSize>)> {
+    fn ended_by_itself(&self, process: Process, aim: Aim) -> Result<bool> {
         let (status, _, said) = process.finish(REACH).with_context(|| format!("it never came to {aim:?}"))?;
         if !status.success() {
             bail!("attempt {}: a run ({aim:?}) ended by itself with {status}; it said:\n{said}", self.attempts);
         }
-        Ok((false, None))
+        Ok(false)
     }
 
     /// Finishes the long pipeline, compares, and shows the figures. Answers whether nothing was lost or repeated.

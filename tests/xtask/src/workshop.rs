@@ -110,9 +110,9 @@ impl Workshop {
         Ok(())
     }
 
-    /// How much has been appended to the log so far: grows with every record, whatever is deleted.
-    pub(crate) fn log(&self) -> Result<LogSize> {
-        LogSize::read(&self.folder.join("disk/state"))
+    /// The newest slot of the log; 0 when there is none yet.
+    pub(crate) fn newest_slot(&self) -> Result<u64> {
+        newest_slot(&self.folder.join("disk/state/log"))
     }
 
     /// The rows of the input.
@@ -130,34 +130,30 @@ impl Workshop {
     }
 }
 
-/// A picture of the state directory that differs when a record was added: names, sizes and times of its files.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct LogSize(std::collections::BTreeMap<PathBuf, u64>);
-
-impl LogSize {
-    fn read(state: &Path) -> Result<Self> {
-        let mut files = std::collections::BTreeMap::new();
-        let mut folders = vec![state.to_owned()];
-        while let Some(folder) = folders.pop() {
-            let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-            for entry in entries {
-                let entry = entry?;
-                // A file may be renamed or removed while we look.
-                let Ok(metadata) = entry.metadata() else { continue };
-                if metadata.is_dir() {
-                    folders.push(entry.path());
-                } else {
-                    files.insert(entry.path(), metadata.len());
-                }
+/// The newest slot of a log: it rises with every record, whatever else is written or deleted. Read from the sectors
+/// themselves, as `host/store/FORMAT.md` draws them.
+fn newest_slot(log: &Path) -> Result<u64> {
+    const SECTOR: usize = 512;
+    const FRAME: std::ops::Range<usize> = 16..36;
+    let mut newest = 0;
+    let Ok(entries) = std::fs::read_dir(log) else { return Ok(0) };
+    for entry in entries {
+        let path = entry?.path();
+        if path.extension().is_none_or(|ending| ending != "log") {
+            continue;
+        }
+        // A segment may be removed while we look.
+        let Ok(bytes) = std::fs::read(&path) else { continue };
+        for sector in bytes.chunks_exact(SECTOR) {
+            let frame = &sector[FRAME];
+            let (magic, kind) = (&frame[..4], frame[6]);
+            if sector[4..8] == [0; 4] && magic == b"TGFR" && kind == 1 {
+                let slot = frame[12..20].iter().rev().fold(0_u64, |slot, byte| slot << 8 | u64::from(*byte));
+                newest = newest.max(slot);
             }
         }
-        Ok(Self(files))
     }
-
-    /// Whether a file of the log is larger than before, or new and not empty.
-    pub(crate) fn grew_since(&self, before: &LogSize) -> bool {
-        self.0.iter().any(|(path, size)| *size > before.0.get(path).copied().unwrap_or(0))
-    }
+    Ok(newest)
 }
 
 /// Where checks put their folders: memory where there is some, since what they judge is not the speed of the disk.

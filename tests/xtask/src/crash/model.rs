@@ -3,11 +3,13 @@
 //! The model, on purpose harsher than a journaling file system:
 //! * **Contents.** A write or a change of length survives for certain once `fsync` or `fdatasync` on that file began
 //!   after it had returned, and has returned itself. Any other one may have survived, be lost, be torn at a multiple of
-//!   512 bytes, or have left its length behind with zeros in place of its bytes; each by itself, in no order.
+//!   512 bytes, have kept any of its sectors of 512 bytes and not the others, or have left its length behind with zeros
+//!   in place of its bytes; each by itself, in no order. A sector is written whole or not at all.
 //! * **Names.** Creating, linking, renaming and removing a name survives for certain once `fsync` on the directory
 //!   that holds it (for a rename: the directory of the new name) began after it and has returned. Flushing a file
 //!   does *not* keep its name. Any other change of names may be lost or kept, in no order, except that a change is
-//!   kept only together with the earlier changes of the same names, and a rename is one change.
+//!   kept only together with the earlier changes of the same names. A rename within a directory is one change; one
+//!   between two directories may leave both names behind until the old directory is flushed.
 //! * A call that had begun and not returned counts as made and not flushed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -523,9 +525,31 @@ impl Disk {
             kept[index] = certain.contains(&index) || (wanted && needs[index].iter().all(|need| kept[*need]));
             if kept[index] {
                 change(&mut names, naming);
+                self.both_names(naming, seen[index].0, point, fate, random, &mut names);
             }
         }
         names
+    }
+
+    /// A rename between two directories may be on the disk in the new one only: then the old name is still there.
+    fn both_names(
+        &self,
+        naming: &Naming,
+        span: Span,
+        point: usize,
+        fate: Fate,
+        random: &mut Random,
+        names: &mut BTreeMap<(Inode, String), Inode>,
+    ) {
+        let random_fate = matches!(fate, Fate::Random(_) | Fate::Journal(_));
+        if let Naming::Rename { from, to, inode } = naming
+            && random_fate
+            && from.0 != to.0
+            && !self.flushed(from.0, span, point)
+            && random.one_in(3)
+        {
+            names.insert(from.clone(), *inode);
+        }
     }
 
     fn flushed(&self, inode: Inode, span: Span, point: usize) -> bool {
@@ -547,10 +571,11 @@ impl Disk {
                 Fate::Zeroed => Survival::Zeros,
                 Fate::Torn(_) if index + 1 == seen.len() => Survival::Torn(random.next()),
                 Fate::Torn(_) => Survival::Whole,
-                Fate::Journal(_) | Fate::Random(_) => match random.below(5) {
+                Fate::Journal(_) | Fate::Random(_) => match random.below(6) {
                     0 => Survival::Lost,
                     1 => Survival::Zeros,
                     2 => Survival::Torn(random.next()),
+                    3 => Survival::Scattered(random.next()),
                     _ => Survival::Whole,
                 },
             };
@@ -569,6 +594,8 @@ enum Survival {
     Zeros,
     /// Up to a multiple of 512 bytes; where exactly comes from the number.
     Torn(u64),
+    /// Some sectors and not the others; which comes from the number.
+    Scattered(u64),
 }
 
 fn put(file: &mut Vec<u8>, content: &Content, survival: Survival) {
@@ -584,10 +611,26 @@ fn put(file: &mut Vec<u8>, content: &Content, survival: Survival) {
             if file.len() < start + keep {
                 file.resize(start + keep, 0);
             }
-            if !matches!(survival, Survival::Zeros) {
-                file[start..start + keep].copy_from_slice(&bytes[..keep]);
+            match survival {
+                Survival::Zeros => {}
+                Survival::Scattered(choice) => scatter(file, start, bytes, choice),
+                _ => file[start..start + keep].copy_from_slice(&bytes[..keep]),
             }
         }
+    }
+}
+
+/// Writes some sectors of a write, each whole.
+fn scatter(file: &mut [u8], start: usize, bytes: &[u8], choice: u64) {
+    let mut random = Random::new(choice);
+    let sector = SECTOR as usize;
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = ((start + at) / sector * sector + sector - start).min(bytes.len());
+        if random.one_in(2) {
+            file[start + at..start + end].copy_from_slice(&bytes[at..end]);
+        }
+        at = end;
     }
 }
 

@@ -142,3 +142,41 @@ fn images_can_be_laid_out_and_read_back() {
     assert_eq!(image.differences(&back), Vec::<String>::new());
     assert_eq!(file(&back, "b"), Some(&b"abc"[..]));
 }
+
+#[test]
+fn a_rename_between_directories_may_leave_both_names_until_the_old_one_is_flushed() {
+    let mut lines = vec![
+        r#"mkdirat(9</r>, "d", 0777) = 0"#,
+        r#"openat(9</r>, "d/a", O_RDWR|O_CREAT, 0666) = 3</r/d/a>"#,
+        r#"renameat(9</r>, "d/a", 9</r>, "b") = 0"#,
+        r#"openat(9</r>, "", O_RDONLY) = 4</r>"#,
+        r#"fsync(4</r>) = 0"#,
+        r#"openat(9</r>, "d", O_RDONLY) = 5</r/d>"#,
+    ];
+    let both = |disk: &Disk, point| {
+        let images: Vec<Image> = (0..40).map(|seed| disk.image(point, Fate::Random(seed))).collect();
+        assert!(images.iter().all(|image| file(image, "b").is_some()), "the new name was flushed");
+        images.iter().filter(|image| file(image, "d/a").is_some()).count()
+    };
+    let seen = both(&disk(&lines), 5);
+    assert!(seen > 0 && seen < 40, "{seen} of 40");
+    lines.push(r#"fsync(5</r/d>) = 0"#);
+    assert_eq!(both(&disk(&lines), 6), 0);
+}
+
+#[test]
+fn scattered_sectors_are_old_or_new_as_a_whole() {
+    let new = vec![7_u8; 1500];
+    for choice in 0..20 {
+        let mut old = vec![1_u8; 2048];
+        put(&mut old, &Content::Write { offset: 100, bytes: new.clone() }, Survival::Scattered(choice));
+        for sector in old.chunks(512) {
+            let touched: Vec<u8> = sector.iter().copied().filter(|byte| *byte == 7).collect();
+            let inside = sector.len() - sector.iter().filter(|byte| **byte == 1).count();
+            assert_eq!(touched.len(), inside);
+        }
+        let whole: Vec<bool> =
+            old[512..1536].chunks(512).map(|sector| sector.iter().all(|byte| *byte == sector[0])).collect();
+        assert_eq!(whole, [true, true]);
+    }
+}

@@ -3,13 +3,12 @@
 use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use crate::figure::{Figure, Figures, Op};
 use crate::flights::{self, write_lines};
-use crate::multiset::{Difference, Lines};
+use crate::multiset::{self, Difference, Lines};
 use crate::product::{self, Cost, PATIENCE, Process};
 use crate::reader;
 use crate::workshop::{Plan, Workshop, folder_for};
@@ -156,8 +155,8 @@ fn sandbox(arguments: &Arguments, folder: &Path, lines: &[String], figures: &mut
         let native = run_sink(&program, "native", &input, folder)?;
         let sandboxed = run_sink(&program, "sandboxed", &input, folder)?;
         ensure!(
-            std::fs::read(folder.join("native.out"))? == std::fs::read(folder.join("sandboxed.out"))?,
-            "round {round}: the native and the sandboxed sink wrote different bytes"
+            published(&folder.join("native"))? == published(&folder.join("sandboxed"))?,
+            "round {round}: the native and the sandboxed sink published different bytes"
         );
         eprintln!("CPU seconds of the sink: native {native:.3}, sandboxed {sandboxed:.3}");
         ratios.push(native / sandboxed);
@@ -165,15 +164,29 @@ fn sandbox(arguments: &Arguments, folder: &Path, lines: &[String], figures: &mut
     figures.show(Figure::median("sandbox-ratio", &ratios, Op::AtLeast, 0.85))
 }
 
+/// Mebibytes that each side takes in a round.
+const SINK_MIB: &str = "256";
+
 /// Runs one side; answers with the CPU seconds it measured around the sink's calls.
 fn run_sink(program: &Path, side: &str, input: &Path, folder: &Path) -> Result<f64> {
-    let output = folder.join(format!("{side}.out"));
+    let output = folder.join(side);
+    if output.exists() {
+        std::fs::remove_dir_all(&output)?;
+    }
     let mut command = Command::new(program);
-    command.arg(side).arg(input).arg(folder.join(side)).arg(&output).stderr(Stdio::inherit());
+    command.arg(side).arg(input).arg(&output).arg(SINK_MIB).stderr(Stdio::inherit());
     let told = command.output().with_context(|| format!("cannot start `{}`", program.display()))?;
     ensure!(told.status.success(), "sinkbench {side} ended with {}", told.status);
     let text = String::from_utf8(told.stdout)?;
     let seconds: f64 = text.trim().parse().with_context(|| format!("sinkbench said `{text}`"))?;
-    ensure!(seconds > Duration::from_millis(1).as_secs_f64(), "{side}: too little work to measure: {seconds} s");
+    ensure!(seconds > 0.01, "{side}: too little work to measure: {seconds} s");
     Ok(seconds)
+}
+
+/// Names and hashes of all published files; there must be some.
+fn published(output: &Path) -> Result<Vec<(String, u128)>> {
+    let names = reader::listing(output)?;
+    ensure!(!names.is_empty(), "nothing was published in `{}`", output.display());
+    let hashed = |name: String| Ok((name.clone(), multiset::hash(&std::fs::read(output.join(name))?)));
+    names.into_iter().map(hashed).collect()
 }

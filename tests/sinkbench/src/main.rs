@@ -1,0 +1,92 @@
+//! One side of `sandbox-ratio`: the `files` sink takes batches that are in memory already, epoch by epoch, through
+//! write, prepare and commit; prints the CPU seconds that took.
+//!
+//! `sinkbench native|sandboxed INPUT OUTPUT MIB`: INPUT is cut into batches and sent again until MIB mebibytes went
+//! through. Native is the plugin's own crate linked into this program; sandboxed is the embedded component with the
+//! limits and ticks that pipelines have.
+
+mod native;
+mod sandboxed;
+
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+
+/// Size of a batch, about what a pipeline hands on at once.
+const BATCH_BYTES: usize = 1 << 20;
+/// Batches of one epoch.
+const EPOCH_BATCHES: usize = 16;
+
+/// A batch of whole lines.
+#[derive(Debug, Clone)]
+struct Rows {
+    bytes: Bytes,
+    rows: u64,
+}
+
+/// The sink, one way or the other.
+trait Side {
+    /// Stages and commits one epoch.
+    fn epoch(&mut self, number: u64, batches: &[Rows]) -> Result<()>;
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [side, input, output, mib] = &arguments[..] else {
+        bail!("expected: sinkbench native|sandboxed INPUT OUTPUT MIB");
+    };
+    let batches = cut(std::fs::read(input).with_context(|| format!("cannot read `{input}`"))?)?;
+    let wanted = mib.parse::<usize>().context("MIB is a whole number")? << 20;
+    std::fs::create_dir_all(output)?;
+    let mut sink: Box<dyn Side> = match side.as_str() {
+        "native" => Box::new(native::Native::open(Path::new(output))?),
+        "sandboxed" => Box::new(sandboxed::Sandboxed::open(Path::new(output))?),
+        other => bail!("`{other}` is neither native nor sandboxed"),
+    };
+    let mut source = batches.iter().cycle();
+    let mut next = |bytes: &mut usize| -> Vec<Rows> {
+        let epoch: Vec<Rows> = source.by_ref().take(EPOCH_BATCHES).cloned().collect();
+        *bytes += epoch.iter().map(|batch| batch.bytes.len()).sum::<usize>();
+        epoch
+    };
+    // The first epoch makes directories and warms up; it is not measured.
+    let (mut number, mut sent) = (1, 0);
+    sink.epoch(number, &next(&mut sent))?;
+    sent = 0;
+    let before = cpu_seconds()?;
+    while sent < wanted {
+        number += 1;
+        sink.epoch(number, &next(&mut sent))?;
+    }
+    println(cpu_seconds()? - before);
+    Ok(())
+}
+
+#[expect(clippy::print_stdout, reason = "the figure is this program's output")]
+fn println(seconds: f64) {
+    println!("{seconds}");
+}
+
+fn cut(input: Vec<u8>) -> Result<Vec<Rows>> {
+    let mut rest = Bytes::from(input);
+    let mut batches = Vec::new();
+    while !rest.is_empty() {
+        let most = BATCH_BYTES.min(rest.len());
+        let end = rest[..most].iter().rposition(|byte| *byte == b'\n').context("a line is longer than a batch")? + 1;
+        let bytes = rest.split_to(end);
+        let rows = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        batches.push(Rows { bytes, rows });
+    }
+    ensure!(!batches.is_empty(), "the input is empty");
+    Ok(batches)
+}
+
+/// User and system time of this process, all threads, to the nanosecond.
+fn cpu_seconds() -> Result<f64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is to a live, writable `timespec`.
+    let answer = unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
+    ensure!(answer == 0, "no CPU clock: {}", std::io::Error::last_os_error());
+    Ok(time.tv_sec as f64 + time.tv_nsec as f64 / 1e9)
+}

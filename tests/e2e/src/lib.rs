@@ -1,1 +1,13 @@
-//! placeholder
+//! What the end-to-end tests share: finding the real binary, running it, and reading what it left behind.
+//!
+//! Nothing here links the product: it is judged as a person meets it, by its command line and its directories.
+
+mod binary;
+mod process;
+mod scene;
+mod tools;
+
+pub use binary::tidegate;
+pub use process::{Ended, Running, pause, until};
+pub use scene::{Scene, lines, numbered, sorted};
+pub use tools::{Tool, left_out};

@@ -146,8 +146,8 @@ fn starting(
 
 /// The sink side alone: the same plugin, once as a sandboxed component and once linked natively.
 fn sandbox(arguments: &Arguments, folder: &Path, lines: &[String], figures: &mut Figures) -> Result<()> {
-    product::build(&["--package", "tidegate-sinkbench"])?;
     let program = product::target_directory()?.join("release/sinkbench");
+    ensure!(program.is_file(), "`{}` is missing: cargo build --release -p tidegate-sinkbench", program.display());
     let input = folder.join("batches.jsonl");
     write_lines(&input, (0..arguments.copies).flat_map(|_| lines.iter()))?;
     let mut ratios = Vec::new();

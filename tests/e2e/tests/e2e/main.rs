@@ -1,0 +1,14 @@
+//! End-to-end tests against the real binary: one module per feature.
+
+mod bad_input;
+mod edits;
+mod finished;
+mod killed;
+mod log_damage;
+mod lost_state;
+mod places;
+mod readers;
+mod secrets;
+mod sources;
+mod stopping;
+mod two_sinks;

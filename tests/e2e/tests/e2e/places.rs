@@ -1,0 +1,142 @@
+//! Directories that cannot be written, disks that are full, clocks that go back.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use tidegate_e2e::{Ended, Running, Scene, Tool, left_out, numbered, tidegate};
+
+/// Runs the pipeline as the user `nobody`: for root, no directory is unwritable.
+fn run_as_nobody(scene: &Scene) -> Ended {
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
+    command.arg(scene.path("tidegate")).args(["run", "pipeline.toml"]).current_dir(scene.path("."));
+    // The cache of compiled plugins has to be somewhere that this user may write.
+    command.env("HOME", scene.path("home")).env("XDG_CACHE_HOME", scene.path("home"));
+    Running::start(command).end()
+}
+
+fn open_to_all(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+}
+
+/// A scene that `nobody` may use: folder, binary, state and output.
+fn for_nobody() -> Scene {
+    let scene = Scene::plain(300, "");
+    open_to_all(&scene.path("."), 0o777);
+    std::fs::copy(tidegate(), scene.path("tidegate")).expect("the binary can be copied");
+    open_to_all(&scene.path("tidegate"), 0o755);
+    for folder in ["home", "out", "state"] {
+        std::fs::create_dir(scene.path(folder)).expect("a folder can be made");
+        open_to_all(&scene.path(folder), 0o777);
+    }
+    scene
+}
+
+#[test]
+fn an_unwritable_state_directory_is_named() {
+    if left_out("an_unwritable_state_directory_is_named", &[Tool::Root, Tool::Setpriv]) {
+        return;
+    }
+    let scene = for_nobody();
+    open_to_all(&scene.path("state"), 0o555);
+    run_as_nobody(&scene).expect(7).says(&["state", "permission"]);
+    open_to_all(&scene.path("state"), 0o777);
+    run_as_nobody(&scene).expect(0);
+    scene.expect_rows("out", &numbered(0..300));
+}
+
+#[test]
+fn an_unwritable_output_directory_is_named_and_nothing_is_lost() {
+    if left_out("an_unwritable_output_directory_is_named_and_nothing_is_lost", &[Tool::Root, Tool::Setpriv]) {
+        return;
+    }
+    let scene = for_nobody();
+    open_to_all(&scene.path("out"), 0o555);
+    let ended = run_as_nobody(&scene);
+    assert!(![0, -1].contains(&ended.code()), "{ended}");
+    ended.says(&["out"]);
+    open_to_all(&scene.path("out"), 0o777);
+    run_as_nobody(&scene).expect(0);
+    scene.expect_rows("out", &numbered(0..300));
+}
+
+/// A small file system of its own in memory, taken away at the end.
+struct Small<'a> {
+    scene: &'a Scene,
+    name: &'a str,
+}
+
+impl<'a> Small<'a> {
+    fn mount(scene: &'a Scene, name: &'a str, kib: u32) -> Self {
+        std::fs::create_dir_all(scene.path(name)).expect("a folder can be made");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={kib}k"), "none"])
+            .arg(scene.path(name))
+            .status();
+        assert!(mounted.is_ok_and(|status| status.success()), "cannot mount");
+        Self { scene, name }
+    }
+
+    fn grow(&self, kib: u32) {
+        let options = format!("remount,size={kib}k");
+        let grown = Command::new("mount").args(["-o", &options]).arg(self.scene.path(self.name)).status();
+        assert!(grown.is_ok_and(|status| status.success()), "cannot grow");
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.scene.path(self.name)).status();
+    }
+}
+
+#[test]
+fn f20_a_full_output_disk_is_told_and_nothing_is_lost() {
+    if left_out("f20_a_full_output_disk_is_told_and_nothing_is_lost", &[Tool::Mount]) {
+        return;
+    }
+    let scene = Scene::plain(9000, "");
+    let small = Small::mount(&scene, "out", 256);
+    let ended = scene.run(&[]);
+    assert!(![0, -1].contains(&ended.code()), "{ended}");
+    ended.says(&["space"]);
+    small.grow(16 << 10);
+    scene.finish();
+    scene.expect_rows("out", &numbered(0..9000));
+}
+
+#[test]
+fn f20_a_full_state_disk_is_told_and_nothing_is_lost() {
+    if left_out("f20_a_full_state_disk_is_told_and_nothing_is_lost", &[Tool::Mount]) {
+        return;
+    }
+    let scene = Scene::slow(9000);
+    let small = Small::mount(&scene, "state", 96);
+    let ended = scene.run(&[]);
+    assert!(![0, -1].contains(&ended.code()), "{ended}");
+    ended.says(&["state", "space"]);
+    small.grow(16 << 10);
+    scene.finish();
+    scene.expect_rows("out", &numbered(0..9000));
+}
+
+#[test]
+fn f47_a_clock_that_was_set_back_between_runs_changes_nothing() {
+    if left_out("f47_a_clock_that_was_set_back_between_runs_changes_nothing", &[Tool::Faketime]) {
+        return;
+    }
+    let scene = Scene::slow(600);
+    scene.killed_at("sealed:3", &[]);
+    for offset in ["-2h", "-400d", "+400d", "-2h"] {
+        let mut command = Command::new("faketime");
+        command.args(["-f", offset]).arg(tidegate());
+        command.args(["run", "pipeline.toml", "--hold-at", "sealed"]).current_dir(scene.path("."));
+        let mut running = Running::start(command);
+        running.hear("held sealed");
+        // `faketime` runs the binary as its child, in the same group.
+        running.kill_group();
+    }
+    scene.finish();
+    scene.expect_rows("out", &numbered(0..600));
+}

@@ -1,7 +1,9 @@
 //! What an operator gives a plugin, and which part of it each role gets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tidegate_protocol::plugin::{Description, GrantRequest, IntentLog, Role};
@@ -46,6 +48,24 @@ impl BindOptions {
     }
 }
 
+/// Makes a directory and those above it, and makes their names durable: what a plugin flushes inside is lost in a power
+/// cut when the directory's own name is.
+fn make_directory(dir: &Path) -> io::Result<()> {
+    let flush_name = |made: &Path| {
+        let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent).and_then(|parent| parent.sync_all())
+    };
+    let missing: Vec<&Path> =
+        dir.ancestors().filter(|path| !path.as_os_str().is_empty()).take_while(|path| !path.exists()).collect();
+    std::fs::create_dir_all(dir)?;
+    if missing.is_empty() {
+        // Perhaps a process that was killed made it and did not come to flush it. A folder that we did not make may lie
+        // where we must not read.
+        let _ = flush_name(dir);
+    }
+    missing.into_iter().try_for_each(flush_name)
+}
+
 const DIR: &str = "dir";
 const SECRET: &str = "secret";
 
@@ -73,7 +93,7 @@ impl Grants {
         Self::check(&options, description, &plugin)?;
         let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
         for (name, dir) in &options.dirs {
-            if let Err(e) = std::fs::create_dir_all(dir) {
+            if let Err(e) = make_directory(dir) {
                 return refuse(format!("the directory `{name}` ({}) cannot be created: {e}", dir.display()));
             }
             if let Err(e) = std::fs::read_dir(dir) {

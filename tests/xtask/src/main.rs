@@ -16,6 +16,7 @@ mod wasm_imports;
 mod workshop;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -45,8 +46,18 @@ enum Command {
     },
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Torture(arguments) => torture::run(&arguments),
         Command::CrashImages(arguments) => crash::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

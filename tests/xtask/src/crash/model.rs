@@ -638,7 +638,9 @@ fn scatter(file: &mut [u8], start: usize, bytes: &[u8], choice: u64) {
 fn torn(offset: u64, length: u64, choice: u64) -> usize {
     let first = offset / SECTOR + 1;
     let last = (offset + length).div_ceil(SECTOR);
-    let cut = if last > first { (first + choice % (last - first)) * SECTOR } else { offset + length / 2 };
+    // Within one sector nothing tears: it is there or it is not.
+    let whole_or_nothing = if choice.is_multiple_of(2) { offset } else { offset + length };
+    let cut = if last > first { (first + choice % (last - first)) * SECTOR } else { whole_or_nothing };
     usize::try_from(cut.saturating_sub(offset).min(length)).unwrap_or(usize::MAX)
 }
 

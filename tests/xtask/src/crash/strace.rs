@@ -55,9 +55,12 @@ pub(crate) fn parse(trace: &str) -> Result<Vec<Call>> {
             calls.push(call);
         }
     }
-    calls.sort_by_key(|call| call.start);
+    calls.sort_by_key(Call::order);
     Ok(calls)
 }
+
+/// Calls that hand out a descriptor.
+const OPENING: [&str; 8] = ["open", "creat", "openat", "openat2", "dup", "dup2", "dup3", "fcntl"];
 
 fn parse_call(text: &str, start: usize, end: usize) -> Result<Option<Call>> {
     let (name, rest) = text.split_once('(').context("no opening bracket")?;
@@ -108,6 +111,11 @@ fn split_args(text: &str) -> Result<(Vec<String>, &str)> {
 }
 
 impl Call {
+    /// A descriptor is free for others as soon as its close begins, and taken only when the opening call returns.
+    fn order(&self) -> usize {
+        if OPENING.contains(&self.name.as_str()) { self.end } else { self.start }
+    }
+
     /// The argument at `index`.
     pub(crate) fn arg(&self, index: usize) -> Result<&str> {
         self.args.get(index).map(String::as_str).with_context(|| format!("{}: no argument {index}", self.name))
@@ -249,6 +257,15 @@ mod tests {
     fn a_call_that_never_returned_may_have_happened() {
         let calls = parse("7 fsync(3<\\x2f\\x61> <unfinished ...>\n7 +++ killed by SIGKILL +++\n").expect("whole");
         assert_eq!((calls.len(), calls[0].end), (1, usize::MAX));
+    }
+
+    #[test]
+    fn a_descriptor_closed_while_another_thread_opens_is_closed_first() {
+        let trace = "1 openat(3<\\x2f\\x61>, \"\\x78\", O_RDONLY <unfinished ...>\n\
+                     2 close(4<\\x2f\\x62>) = 0\n\
+                     1 <... openat resumed>) = 4<\\x2f\\x61\\x2f\\x78>\n";
+        let calls = parse(trace).expect("the trace is whole");
+        assert_eq!(calls.iter().map(|call| call.name.as_str()).collect::<Vec<_>>(), ["close", "openat"]);
     }
 
     #[test]

@@ -29,6 +29,11 @@ fn profile_directory() -> PathBuf {
     deps.parent().expect("`deps` lies in the profile's directory").to_owned()
 }
 
+/// The target directory: the profile's lies in it.
+pub(crate) fn target_directory() -> PathBuf {
+    profile_directory().parent().expect("a profile's directory lies in the target directory").to_owned()
+}
+
 /// Whether the binary is missing, or older than a source that cargo says it was made from.
 fn stale(binary: &Path) -> bool {
     let Some(built) = modified(binary) else { return true };
@@ -48,8 +53,7 @@ fn build(profile: &Path) {
     if profile.file_name().is_some_and(|name| name == "release") {
         command.arg("--release");
     }
-    let target = profile.parent().expect("a profile's directory lies in the target directory");
-    command.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    command.arg("--target-dir").arg(target_directory()).current_dir(env!("CARGO_MANIFEST_DIR"));
     let status = command.status().expect("cargo can be started");
     assert!(status.success(), "`cargo build --package tidegate-cli` failed");
 }

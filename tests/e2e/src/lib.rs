@@ -3,11 +3,13 @@
 //! Nothing here links the product: it is judged as a person meets it, by its command line and its directories.
 
 mod binary;
+mod plugin;
 mod process;
 mod scene;
 mod tools;
 
 pub use binary::tidegate;
+pub use plugin::talkative;
 pub use process::{Ended, Running, pause, until};
 pub use scene::{Scene, lines, numbered, sorted};
 pub use tools::{Tool, left_out};

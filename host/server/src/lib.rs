@@ -35,7 +35,7 @@ pub use assemble::{Assembled, assemble};
 pub use edits::{Finding, Verdict};
 pub use error::{ErrorKind, Refused, ServerError};
 pub use plugins::Host;
-pub use refusal::{blocked_words, end_words, failure_words, policy_name};
+pub use refusal::{blocked_words, policy_name};
 pub use resolve::{Resolution, ResolveRequest, Resolved, resolve};
 pub use run::{Ready, Report, RunOptions};
 pub use state::{

@@ -171,7 +171,8 @@ fn check_grants(id: &SinkId, section: &SinkSection, description: &Description) -
         }
         if let Some(extra) = given.iter().find(|name| !asked.contains(name)) {
             let problem = format!("the plugin {} does not ask for a {kind} `{extra}`", description.name);
-            return refuse(problem, suggest(extra, &asked));
+            let hint = if asked.is_empty() { format!("it asks for no {kind}") } else { suggest(extra, &asked) };
+            return refuse(problem, hint);
         }
     }
     for (name, source) in &section.secrets {

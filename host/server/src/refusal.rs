@@ -1,6 +1,6 @@
 //! Words for how a run ends when it does not end well.
 
-use tidegate_protocol::event::{End, Mismatch, Refusal, TaskFailure};
+use tidegate_protocol::event::{End, Mismatch, Refusal};
 use tidegate_protocol::ids::PartId;
 use tidegate_protocol::record::{Blocked, MismatchPolicy};
 
@@ -81,18 +81,8 @@ pub fn blocked_words(blocked: &Blocked) -> String {
     }
 }
 
-/// Why an epoch was lost.
-pub fn failure_words(failure: &TaskFailure) -> String {
-    match failure {
-        TaskFailure::Plugin(sink, fault) => format!("sink `{sink}`: {fault}"),
-        TaskFailure::Source { source, message, .. } => format!("source `{source}`: {message}"),
-        TaskFailure::BadRow { message } => message.clone(),
-        TaskFailure::Host(message) => message.clone(),
-    }
-}
-
 /// One line how a run ended, then how to go on; for every end.
-pub fn end_words(end: &End) -> (String, Vec<String>) {
+pub(crate) fn end_words(end: &End) -> (String, Vec<String>) {
     match end {
         End::Finished => ("finished: the input has ended and everything is committed".to_owned(), vec![]),
         End::Stopped => ("stopped: everything that was sealed is committed".to_owned(), vec![]),
@@ -115,7 +105,7 @@ pub fn end_words(end: &End) -> (String, Vec<String>) {
         }
         End::Restart(failure) | End::Failed(failure) => {
             let hint = "nothing is lost; the next run goes on behind the last sealed epoch";
-            (failure_words(failure), vec![hint.to_owned()])
+            (failure.to_string(), vec![hint.to_owned()])
         }
         End::Refused(refusal) => words(refusal),
         End::Superseded(message) => (

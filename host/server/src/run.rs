@@ -1,6 +1,7 @@
 //! Running an assembled pipeline on its log.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,15 +11,16 @@ use tidegate_pipeline::faults::LosesCommitAnswers;
 use tidegate_pipeline::observe::{Observer, Progress, Silent};
 use tidegate_pipeline::{Blocking, Control, Env};
 use tidegate_protocol::coordinator;
-use tidegate_protocol::event::End;
+use tidegate_protocol::event::{End, Refusal, TaskFailure};
 use tidegate_protocol::ids::{Nonce, SinkId};
 use tidegate_protocol::record::MismatchPolicy;
 use tidegate_store::{LocalLog, Log, OpenOptions};
 
 use crate::assemble::Assembled;
-use crate::config::PipelineFile;
+use crate::config::{PipelineFile, SinkSection};
 use crate::edits::Finding;
 use crate::error::ServerError;
+use crate::refusal::end_words;
 use crate::state::State;
 use crate::validate;
 
@@ -67,9 +69,23 @@ pub struct Report {
     pub progress: Progress,
     /// It had been finished before this start.
     pub was_finished: bool,
+    /// The directories that each sink's plugin was granted: the plugin knows them by other names.
+    directories: BTreeMap<SinkId, Vec<(String, PathBuf)>>,
 }
 
 impl Report {
+    /// One line how it ended, then how to go on.
+    pub fn words(&self) -> (String, Vec<String>) {
+        let (message, mut hints) = end_words(&self.end);
+        let sink = match &self.end {
+            End::Failed(TaskFailure::Plugin(sink, _)) | End::Refused(Refusal::CannotObserve { sink, .. }) => sink,
+            _ => return (message, hints),
+        };
+        let granted = self.directories.get(sink).into_iter().flatten();
+        hints.extend(granted.map(|(name, path)| format!("its directory `{name}` is {}", path.display())));
+        (message, hints)
+    }
+
     /// A finished pipeline was started again and there was nothing to do.
     pub fn nothing_new(&self) -> bool {
         self.was_finished && self.end == End::Finished && self.progress.rows_read == 0
@@ -116,6 +132,7 @@ impl Ready {
         let was_finished = state.history.finished().is_some();
         let protocol = protocol_settings(&assembled.file, &state, &options)?;
         drop(state);
+        let directories = directories(&assembled.file);
         let every = options.lose_commit_answers;
         let pipeline = assembled.pipeline(protocol, |plugin| match every {
             0 => plugin,
@@ -129,8 +146,13 @@ impl Ready {
             blocking: Blocking::Threads,
         };
         let report = tidegate_pipeline::run(pipeline, log, env).await.map_err(ServerError::Run)?;
-        Ok(Report { end: report.end, progress: report.progress, was_finished })
+        Ok(Report { end: report.end, progress: report.progress, was_finished, directories })
     }
+}
+
+fn directories(file: &PipelineFile) -> BTreeMap<SinkId, Vec<(String, PathBuf)>> {
+    let of = |sink: &SinkSection| sink.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone())).collect();
+    file.all_sinks().map(|(id, sink, _)| (id, of(sink))).collect()
 }
 
 /// Random parts for all runs of this process: drawn once, so that a failure to draw shows before anything begins.

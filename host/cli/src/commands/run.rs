@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 use tidegate_server::{
     Assembled, Clock, Control, End, Moment, Notice, Observer, Progress, Ready, Report, RunOptions, SystemClock,
-    Verdict, assemble, end_words,
+    Verdict, assemble,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -224,7 +224,7 @@ fn end_name(end: &End) -> &'static str {
 /// Says how it ended, and returns the exit code for it.
 fn conclude(report: &Report, took: Duration, went_back: bool, json: bool) -> Exit {
     let exit = exit_of(&report.end);
-    let (message, hints) = end_words(&report.end);
+    let (message, hints) = report.words();
     let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
     match exit {
         Exit::Done if report.nothing_new() => {

@@ -121,6 +121,7 @@ fn run_product(binary: &Path, workshop: &Workshop, sent: &Lines) -> Result<Cost>
     let output = reader::read_all(&workshop.output())?;
     let difference = output.rows.against(sent);
     ensure!(difference == Difference::default(), "the output differs from the input: {difference:?}");
+    ensure!(cost.peak_mib > 0.0, "the process ended before its memory could be looked at");
     Ok(cost)
 }
 

@@ -51,7 +51,8 @@ pub(crate) struct Cost {
     pub(crate) cpu_seconds: f64,
     /// Wall clock, in seconds.
     pub(crate) wall_seconds: f64,
-    /// Largest resident size of any of its processes, in MiB.
+    /// Largest resident size of the process, in MiB. The kernel's own count for children would not do: it includes what
+    /// was resident here when the child was made.
     pub(crate) peak_mib: f64,
 }
 
@@ -128,10 +129,12 @@ impl Process {
     pub(crate) fn finish(mut self, patience: Duration) -> Result<(ExitStatus, Cost, String)> {
         let id = i32::try_from(self.child.id())?;
         let end = self.started + patience;
+        let mut peak_mib: f64 = 0.0;
         let (status, usage) = loop {
             if let Some(done) = reap(id)? {
                 break done;
             }
+            peak_mib = peak_mib.max(resident_peak_mib(id));
             if Instant::now() > end {
                 let said = self.words();
                 bail!("the process did not end within {} s; it said:\n{said}", patience.as_secs());
@@ -143,7 +146,7 @@ impl Process {
         let cost = Cost {
             cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
             wall_seconds: self.started.elapsed().as_secs_f64(),
-            peak_mib: usage.ru_maxrss as f64 / 1024.0,
+            peak_mib,
         };
         Ok((ExitStatus::from_raw(status), cost, self.words()))
     }
@@ -186,6 +189,14 @@ fn reap(id: i32) -> Result<Option<(i32, libc::rusage)>> {
         -1 => Err(std::io::Error::last_os_error()).context("wait4"),
         _ => Ok(Some((status, usage))),
     }
+}
+
+/// The largest resident size so far; 0 when the process is gone.
+fn resident_peak_mib(id: i32) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")).and_then(|kib| kib.trim().parse::<f64>().ok());
+    kib.unwrap_or(0.0) / 1024.0
 }
 
 /// Waits. The checks judge real processes in real time.

@@ -6,8 +6,9 @@ use tidegate_sdk::{
     Level, Orphans, Outcome, Part, Prepared, Reject, Role, Sink, Visibility, Writer, WriterState,
 };
 
+/// The sink.
 #[derive(Default)]
-struct Talkative;
+pub struct Talkative;
 
 /// Tells the secret and answers with it.
 fn tell(ctx: &Ctx, call: &str) -> Result<String, Error> {
@@ -82,7 +83,7 @@ impl Sink for Talkative {
 }
 
 /// Rows of the part being written.
-struct Parts {
+pub struct Parts {
     part: Option<Part>,
     bytes: Vec<u8>,
     rows: u64,

@@ -6,6 +6,7 @@
 //! _tidegate/<sink hash>/staging/<short id of the part>          staged
 //! _tidegate/<sink hash>/register/<slot>                         the position register
 //! _tidegate/<sink hash>/register/new-<call>-<n>                 an entry that is being written
+//! _tidegate/<sink hash>/register/published-<slot>               a note that an entry's epoch is whole in the readers' log
 //! ```
 //! Epoch and slot have 20 digits, so that names sort by number.
 
@@ -21,6 +22,7 @@ const REGISTER: &str = "register";
 
 /// What a name of an unfinished register entry begins with.
 pub(crate) const NEW: &str = "new-";
+const PUBLISHED: &str = "published-";
 
 /// The directories of one sink.
 pub(crate) struct Layout {
@@ -133,6 +135,16 @@ pub(crate) fn slot_name(slot: u64) -> String {
 /// The slot that a name in the register stands for.
 pub(crate) fn slot_of(name: &str) -> Option<u64> {
     if name.len() == 20 && name.bytes().all(|b| b.is_ascii_digit()) { name.parse().ok() } else { None }
+}
+
+/// Name of the note that an entry was published.
+pub(crate) fn note_name(slot: u64) -> String {
+    format!("{PUBLISHED}{slot:020}")
+}
+
+/// The slot that a note in the register is about.
+pub(crate) fn slot_of_note(name: &str) -> Option<u64> {
+    name.strip_prefix(PUBLISHED).and_then(slot_of)
 }
 
 /// The run whose call was writing this unfinished entry.

@@ -123,7 +123,7 @@ impl Layout {
             return Ok(());
         }
         let log_name = layout::epoch_name(ctx, run, entry.epoch);
-        if self.epochs.metadata(&log_name)?.is_none() {
+        if !self.is_published(ctx, entry)? {
             if !decided {
                 ctx.log(Level::Info, &format!("finishing epoch {}, which was left half published", entry.epoch), &[]);
                 self.register.sync()?;
@@ -140,6 +140,7 @@ impl Layout {
             }
         }
         self.epochs.sync()?;
+        self.note_published(slot)?;
         for committed in &entry.parts {
             if committed.file.is_some() {
                 self.staging.remove_file(&committed.part.short)?;
@@ -147,6 +148,18 @@ impl Layout {
         }
         *durable = Some(slot);
         Ok(())
+    }
+
+    /// Notes in the register, which is ours, that an epoch is published: files and the readers' log are the readers', who
+    /// may clear both away, and without the note that would look like an epoch of which everything was lost. Never there
+    /// before the publication is durable; if a power cut takes it, the readers' log still tells.
+    fn note_published(&self, slot: u64) -> Result<(), Error> {
+        match self.register.hard_link(&layout::slot_name(slot), &self.register, &layout::note_name(slot)) {
+            Ok(()) => Ok(()),
+            // Noted before, or trimmed: others have published it, and more after it.
+            Err(error) if error.is_exists() || error.is_not_found() => Ok(()),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Gives the staged files their published names; they keep the staged ones until those names are durable, so that
@@ -195,10 +208,13 @@ impl Layout {
         }
     }
 
-    /// Whether the newest entry's publication is complete, as readers see it.
+    /// Whether the newest entry's publication is complete: readers see it, or have seen it and cleared it away.
     pub(crate) fn is_published(&self, ctx: &Ctx, entry: &Entry) -> Result<bool, Error> {
         match (entry.kind, &entry.run) {
-            (Kind::Epoch, Some(run)) => Ok(self.epochs.metadata(&layout::epoch_name(ctx, run, entry.epoch))?.is_some()),
+            (Kind::Epoch, Some(run)) => {
+                let logged = self.epochs.metadata(&layout::epoch_name(ctx, run, entry.epoch))?.is_some();
+                Ok(logged || self.register.metadata(&layout::note_name(entry.register.slot))?.is_some())
+            }
             // A fence is added only after the epoch before it was published.
             _ => Ok(true),
         }
@@ -224,6 +240,12 @@ impl Layout {
         old.sort_unstable();
         for slot in old {
             self.register.remove_file(&layout::slot_name(slot))?;
+        }
+        for name in &names {
+            // Only the newest entry can be unfinished, so only its note says something.
+            if layout::slot_of_note(name).is_some_and(|slot| slot < head.register.slot) {
+                self.register.remove_file(name)?;
+            }
         }
         // Unfinished entries of older runs can no longer win a slot. Those of this run may be in use.
         for name in names {

@@ -1,12 +1,14 @@
 //! Each call by itself, and in the orders that a host may make.
 
 use std::fs;
+use std::sync::Arc;
 
-use tidegate_sdk::native::Rows;
+use tidegate_sdk::fs::ErrorKind as FsErrorKind;
+use tidegate_sdk::native::{FsOp, Rows};
 use tidegate_sdk::{Encoding, ErrorKind, External, KeyRange, Outcome, Position, Sink, Writer};
 use tidegate_sink_files::Files;
 
-use crate::world::{HASH, Op, World, flushes, parts, recording, run, unsealed};
+use crate::world::{HASH, Op, World, flushes, io_error, parts, recording, run, unsealed};
 
 const ALL: KeyRange = KeyRange { first: 0, last: u32::MAX };
 
@@ -77,7 +79,7 @@ fn observe_costs_the_same_after_many_epochs_and_leaves_no_trail() {
     let (probe, ops) = recording();
     files.observe(&world.ctx_with(&one, 1, Some(probe))).expect("answers");
     assert_eq!(ops.lock().expect("not poisoned").len(), 2, "one listing, one entry");
-    assert!(world.register().len() <= 9, "{:?}", world.register());
+    assert!(world.register().len() <= 10, "{:?}", world.register());
     assert!(world.staged().is_empty());
 }
 
@@ -528,15 +530,48 @@ fn f11_what_a_committable_says_is_checked_before_it_becomes_a_path() {
     assert_eq!(commit(&[good, next]), "mixed-epochs");
 }
 
-#[test]
-fn a_file_that_was_removed_before_its_epoch_was_logged_is_named() {
-    let world = World::new();
-    let one = run(1);
-    world.commit_epoch(&one, 1, &[]);
+/// Removes all published files and all entries of the readers' log.
+fn clear_away(world: &World) {
     for below in ["", "_epochs"] {
         for name in world.names(below).iter().filter(|name| name.starts_with('0')) {
             fs::remove_file(world.path().join(below).join(name)).expect("removes");
         }
+    }
+}
+
+#[test]
+fn readers_may_clear_away_everything_even_the_newest_epoch() {
+    let world = World::new();
+    let (one, two) = (run(1), run(2));
+    let committables = world.stage_epoch(&one, 1);
+    Files::default().commit(&world.ctx(&one, 1), &[], &committables).expect("answers");
+    clear_away(&world);
+    let again = Files::default().reconcile(&world.ctx(&one, 2), &committables).expect("answers");
+    assert_eq!(again, [Outcome::AlreadyCommitted, Outcome::AlreadyCommitted]);
+    fs::remove_dir(world.path().join("_epochs")).expect("empty");
+    fs::create_dir(world.path().join("_epochs")).expect("made");
+    let again = Files::default().commit(&world.ctx(&one, 2), &[], &committables).expect("answers");
+    assert_eq!(again, [Outcome::AlreadyCommitted, Outcome::AlreadyCommitted]);
+    world.fence(&two);
+    world.assert_visible(&[]);
+    world.commit_epoch(&two, 2, &parts(&committables));
+    world.assert_visible(&[(2, 2)]);
+}
+
+#[test]
+fn a_file_that_was_removed_before_its_epoch_was_logged_is_named() {
+    let world = World::new();
+    let one = run(1);
+    let committables = world.stage_epoch(&one, 1);
+    let out = world.path().to_owned();
+    let unpublishable = move |op: FsOp<'_>| match op {
+        FsOp::Link(_, to) if to.parent() == Some(&out) => Err(io_error(FsErrorKind::Other)),
+        _ => Ok(()),
+    };
+    let decided = world.ctx_with(&one, 1, Some(Arc::new(unpublishable)));
+    Files::default().commit(&decided, &[], &committables).expect_err("stopped half-way");
+    for name in world.staged() {
+        fs::remove_file(world.path().join(format!("_tidegate/{HASH}/staging")).join(name)).expect("removes");
     }
     let expected = world.observe(&run(2));
     let error = Files::default().fence(&world.ctx(&run(2), 1), &expected).expect_err("refused");

@@ -101,5 +101,5 @@ fn an_encoding_that_was_not_offered_is_refused() {
     assert_eq!(source.contract().encodings, [Encoding::Raw]);
     assert!(source.contract().replayable && source.contract().bounded);
     let Err(error) = source.open(Encoding::JsonLines, None, 1) else { panic!("raw lines are not JSON") };
-    assert!(error.to_string().contains("JsonLines"), "{error}");
+    assert!(error.to_string().contains("json-lines"), "{error}");
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use tidegate_pipeline::source::files;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 use toml::de::DeTable;
 
@@ -28,6 +29,9 @@ pub(super) fn read(text: &str, name: &Path, base: &Path) -> Result<PipelineFile,
         _ => Err(problems),
     }
 }
+
+/// Where a sink writes, seen from the directory granted to it: there, and where the `files` sink keeps its own.
+const WRITTEN_BELOW: [&str; 4] = ["", "_epochs", "_tidegate/sink/staging", "_tidegate/sink/register"];
 
 struct Reading<'d, 'i> {
     base: &'d Path,
@@ -469,7 +473,9 @@ impl<'d, 'i> Reading<'d, 'i> {
             }
             for (source, section) in &file.sources {
                 let SourceKind::Files { paths, .. } = &section.kind else { continue };
-                if paths.iter().any(|glob| glob_reaches(&plain(&self.resolve(glob)), &dir)) {
+                let written = WRITTEN_BELOW.map(|below| dir.join(below));
+                let read = |glob: &String| written.iter().any(|folder| files::reaches(self.base, glob, folder));
+                if paths.iter().any(read) {
                     let message =
                         format!("source `{source}` would read what sink `{sink}` writes in {}", dir.display());
                     top.problem("sources", message, &["write to a directory that no glob of a source covers"]);
@@ -493,21 +499,4 @@ fn plain(path: &Path) -> PathBuf {
         }
     }
     plain
-}
-
-/// Whether a glob matches files directly in `dir`, judged by the part of it before the first special character.
-fn glob_reaches(glob: &Path, dir: &Path) -> bool {
-    let special = |text: &str| text.contains(['*', '?', '[', '{']);
-    let parts: Vec<_> = glob.components().collect();
-    let fixed = parts.iter().take_while(|part| !special(&part.as_os_str().to_string_lossy())).count();
-    let start: PathBuf = parts[..fixed].iter().collect();
-    let rest = &parts[fixed..];
-    if rest.iter().any(|part| part.as_os_str() == "**") {
-        return dir.starts_with(&start);
-    }
-    match rest.len() {
-        0 => start.parent() == Some(dir),
-        1 => start == dir,
-        _ => false,
-    }
 }

@@ -244,6 +244,27 @@ fn contradictions_are_refused_in_words() {
     assert!(said("[sinks.out.dirs]", "sources = [\"flihgts\"]\n[sinks.out.dirs]").contains("did you mean `flights`?"));
     assert!(said("output = \"out\"", "output = \"data\"").contains("would read what sink `out` writes"));
     assert!(said("output = \"out\"", "output = \"./state/x\"").contains("lie in each other"));
+    for (glob, output) in [
+        ("*/*.jsonl", "out"),
+        ("[a-z]*/*/*.jsonl", "data/out"),
+        ("data/{in,out}/*", "data/out"),
+        ("data/*/*.json", "data"),
+        ("**/*.jsonl", "out"),
+        ("out/x.jsonl", "out"),
+    ] {
+        let edited = GOOD.replace("data/*.jsonl", glob).replace("\"out\"", &format!("\"{output}\""));
+        assert!(said_of(&edited).contains("would read what sink `out` writes"), "{glob} and {output}");
+    }
+    for (glob, output) in [
+        ("data/*/in/*.jsonl", "data/out"),
+        ("data/in-*/*.jsonl", "data/out"),
+        ("data/*.jsonl", "data/out"),
+        ("*/*.jsonl", ".out"),
+        ("data/in/**/*.jsonl", "data/out"),
+    ] {
+        let edited = GOOD.replace("data/*.jsonl", glob).replace("\"out\"", &format!("\"{output}\""));
+        assert!(read(&edited).is_ok(), "{glob} and {output}");
+    }
     let csv = GOOD.replace("\"json-lines\"", "\"csv\"");
     assert!(said_of(&format!("{csv}\n[sources.flights.csv]\nheader = false")).contains("nothing names the columns"));
     assert!(said_of(&format!("{csv}\n[sources.flights.csv]\ncolumns = [\"a\"]")).contains("header that names them"));

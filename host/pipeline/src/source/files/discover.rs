@@ -35,6 +35,29 @@ pub(super) fn discover(base: &Path, patterns: &[String]) -> Result<Found, Source
     Ok(found)
 }
 
+/// Whether the pattern would match a file, whatever its name, that lies directly in `dir`. Patterns with `**` are judged
+/// by where they begin.
+pub fn reaches(base: &Path, pattern: &str, dir: &Path) -> bool {
+    let (root, rest) = split(&normal(base), pattern);
+    let (root, dir) = (normal(&root), normal(dir));
+    let Some(rest) = rest else { return root.parent() == Some(&dir) };
+    let Ok(inside) = dir.strip_prefix(&root) else { return false };
+    if !is_hidden(&rest) && inside.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b".")) {
+        return false;
+    }
+    match rest.rsplit_once('/') {
+        _ if rest.contains("**") => true,
+        None => inside.as_os_str().is_empty(),
+        // What is no pattern by itself, such as `{a/b,c}` cut in two, may be anything.
+        Some((folder, _)) => compile(pattern, folder).map_or(true, |matcher| matcher.is_match(inside)),
+    }
+}
+
+/// Whether the pattern asks for names that begin with a dot.
+fn is_hidden(rest: &str) -> bool {
+    rest.split('/').any(|part| part.starts_with('.'))
+}
+
 fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
     let nothing =
         |searched: &Path| SourceError::NothingMatches { pattern: pattern.to_owned(), searched: searched.to_owned() };
@@ -52,7 +75,7 @@ fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
         };
     };
     let matcher = compile(pattern, &rest)?;
-    let hidden = rest.split('/').any(|part| part.starts_with('.'));
+    let hidden = is_hidden(&rest);
     let mut walk = WalkDir::new(&root).follow_links(true).min_depth(1);
     if !rest.contains("**") {
         walk = walk.max_depth(rest.split('/').count());

@@ -24,6 +24,7 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::Encoding;
 use tidegate_protocol::record::SourceCut;
 
+pub use self::discover::reaches;
 use self::partition::{Partition, Settings};
 use self::position::Position;
 use self::reader::FilesReader;

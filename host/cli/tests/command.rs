@@ -148,6 +148,24 @@ fn a_signal_stops_with_everything_committed() {
 }
 
 #[test]
+fn a_hang_up_is_ignored_under_nohup() {
+    let place = Place::new(FINITE);
+    let mut command = Command::new("sh");
+    let script = format!("trap '' HUP; exec '{}' run p.toml", env!("CARGO_BIN_EXE_tidegate"));
+    command.args(["-c", &script]).current_dir(place.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    command.env("TIDEGATE_CACHE_DIR", place.path().join("cache")).env_remove("TIDEGATE_LOG");
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    let talk = BufReader::new(child.stderr.take().unwrap());
+    let mut running = Running { child, talk };
+    running.wait_for("run 1 begins");
+    running.signal(Signal::HUP);
+    let (code, rest) = running.end();
+    assert_eq!(code, Some(0), "{rest}");
+    assert!(!rest.contains("stop"), "{rest}");
+    assert_eq!(place.rows(), 20_000);
+}
+
+#[test]
 fn a_second_interrupt_leaves_at_once_and_loses_nothing() {
     let place = Place::new(FINITE);
     let mut running = place.start(&["run", "p.toml", "--hold-at", "sealed:2"], "held sealed");

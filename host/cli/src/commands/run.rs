@@ -91,8 +91,10 @@ async fn watched(ready: Ready, args: &RunArgs) -> Outcome {
 /// The first signal stops in good order, the second Ctrl-C at once.
 async fn stop_on_signal(control: Control) {
     let listen = |kind| signal(kind).ok();
-    let (mut interrupt, mut terminate, mut hang_up) =
-        (listen(SignalKind::interrupt()), listen(SignalKind::terminate()), listen(SignalKind::hangup()));
+    let hang_up = SignalKind::hangup();
+    // Listening would undo `nohup`.
+    let mut hang_up = if is_ignored(hang_up) { None } else { listen(hang_up) };
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt()), listen(SignalKind::terminate()));
     async fn next(signal: &mut Option<tokio::signal::unix::Signal>) {
         let heard = match signal {
             Some(signal) => signal.recv().await,
@@ -119,6 +121,14 @@ async fn stop_on_signal(control: Control) {
         }
         asked = true;
     }
+}
+
+/// Whether this process was started with the signal ignored.
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask.checked_shr((kind.as_raw_value() - 1).unsigned_abs()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Looks at a run for whoever looks at us.

@@ -119,7 +119,9 @@ fn secret(source: &SecretSource) -> SecretRef {
 
 fn limits(section: &SinkSection) -> Limits {
     let memory = usize::try_from(section.limits.memory).unwrap_or(usize::MAX);
-    Limits { memory_bytes: memory, call_time: section.limits.call_time, ..Limits::default() }
+    let (defaults, call_time) = (Limits::default(), section.limits.call_time);
+    // Who allows longer calls allows the plugin to compute in them.
+    Limits { memory_bytes: memory, call_time, cpu_time: defaults.cpu_time.max(call_time / 2), ..defaults }
 }
 
 /// What goes into the seal: paths as written, secrets by reference.
@@ -225,4 +227,23 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
     // One more than is allowed, so that the engine says what is wrong with it.
     file.take(MAX_COMPONENT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    #[test]
+    fn longer_calls_may_compute_longer() {
+        let cpu_time = |call_time: &str| {
+            let text = format!(
+                "[pipeline]\nname = \"p\"\nstate = \"s\"\n[sources.g]\nkind = \"generate\"\n[sinks.out]\nplugin = \
+                 \"x.wasm\"\n[sinks.out.limits]\ncall-time = \"{call_time}\"\n"
+            );
+            let file = crate::config::parse(&text, "p.toml".as_ref(), "/b".as_ref()).unwrap();
+            super::limits(file.sinks.values().next().unwrap()).cpu_time
+        };
+        assert_eq!(cpu_time("1s"), Duration::from_secs(30));
+        assert_eq!(cpu_time("10m"), Duration::from_secs(300));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How often the engine's clock ticks. CPU budgets are counted in ticks.
+/// How often the engine's clock ticks: so often a plugin's own code is interrupted and its time looked at.
 pub const TICK: Duration = Duration::from_millis(10);
 
 /// Largest component that is looked at, in bytes.
@@ -23,8 +23,7 @@ pub struct Limits {
     pub tables: usize,
     /// Wall-clock time of one call, host calls included.
     pub call_time: Duration,
-    /// Time that one call may spend in the plugin's own code, rounded up to ticks. Ticks count while that code is
-    /// being run, also when the machine is too busy to give it a processor: leave room.
+    /// Processor time of one call, in the plugin's own code and in what the host does for it. Looked at once per tick.
     pub cpu_time: Duration,
     /// Calls into the host during one call.
     pub host_calls: u64,
@@ -67,11 +66,6 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The CPU budget in ticks, at least one.
-    pub(crate) fn cpu_ticks(&self) -> u64 {
-        u64::try_from(self.cpu_time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX).max(1)
-    }
-
     /// What a plugin gets to describe itself: no more than `self`, and little time.
     pub(crate) fn for_describe(&self) -> Self {
         Self {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
+use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
 use crate::limits::{Limits, budget};
@@ -21,23 +23,31 @@ impl KillSwitch {
     }
 }
 
+/// Processor time of this thread so far. An instance lives on one thread, which does nothing else: neither waiting for a
+/// disk nor for a busy machine counts.
+fn thread_time() -> Duration {
+    // The clock of one's own thread never runs backwards from before its start.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
+}
+
 /// Time and host calls of the running call.
 #[derive(Debug)]
 pub(crate) struct Meter {
     kill: KillSwitch,
-    ticks_left: u64,
+    /// What [`thread_time`] may come to.
+    cpu_end: Duration,
     host_calls_left: u64,
     breach: Option<&'static str>,
 }
 
 impl Meter {
     pub(crate) fn new(kill: KillSwitch) -> Self {
-        Self { kill, ticks_left: 0, host_calls_left: 0, breach: None }
+        Self { kill, cpu_end: Duration::ZERO, host_calls_left: 0, breach: None }
     }
 
     /// Fills the budgets for one call.
     pub(crate) fn begin_call(&mut self, limits: &Limits) {
-        self.ticks_left = limits.cpu_ticks();
+        self.cpu_end = thread_time().saturating_add(limits.cpu_time);
         self.host_calls_left = limits.host_calls;
         self.breach = None;
     }
@@ -68,9 +78,8 @@ impl Meter {
         if self.kill.is_killed() {
             return Err(wasmtime::format_err!("the instance was closed"));
         }
-        match self.ticks_left.checked_sub(1) {
-            Some(left) => self.ticks_left = left,
-            None => self.breach = self.breach.or(Some(budget::CPU)),
+        if thread_time() > self.cpu_end {
+            self.breach = self.breach.or(Some(budget::CPU));
         }
         self.check()?;
         // Yielding lets the instance's thread see a timeout or a cancelled call.

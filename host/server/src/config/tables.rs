@@ -175,7 +175,12 @@ pub(crate) const LIMITS: Table = Table {
     about: "what one instance of the plugin may use up",
     keys: &[
         key("memory", Size(MIB, 4096 * MIB), Default("256MiB"), "most memory of one instance"),
-        key("call-time", Duration(1, DAY), Default("60s"), "longest time of one call"),
+        key(
+            "call-time",
+            Duration(1, DAY),
+            Default("60s"),
+            "longest time of one call; it may compute for half of it, at least 30s",
+        ),
     ],
 };
 

@@ -69,6 +69,12 @@ async fn h01_an_endless_loop_also_ends_with_the_wall_clock() {
 }
 
 #[tokio::test]
+async fn waiting_in_the_host_spends_no_cpu_time() {
+    let bound = bind(Limits { cpu_time: Duration::from_millis(300), ..limits() });
+    assert_eq!(answer(&bound, "naps").await, "rested");
+}
+
+#[tokio::test]
 async fn h06_a_nap_in_the_host_ends_with_the_wall_clock() {
     let bound = bind(Limits { call_time: Duration::from_secs(2), ..limits() });
     assert_eq!(fault(&bound, "nap").await.kind, FaultKind::Timeout);

@@ -121,6 +121,12 @@ fn misbehave(ctx: &Ctx) -> Result<Position, Error> {
             std::thread::sleep(std::time::Duration::from_secs(3600));
             position("awake")
         }
+        "naps" => {
+            for _ in 0..50 {
+                std::thread::sleep(std::time::Duration::from_millis(15));
+            }
+            position("rested")
+        }
         "flood" => {
             for i in 0..100_000 {
                 println!("line {i}");

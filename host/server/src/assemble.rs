@@ -174,7 +174,7 @@ impl Assembled {
             let sources: BTreeSet<_> = section.sources.iter().cloned().collect();
             let entry = SinkEntry {
                 id,
-                plugin: wrap(admission.bind()?),
+                plugin: wrap(admission.bind(&self.file.pipeline.state)?),
                 binding: admission.binding.clone(),
                 subtasks: section.subtasks,
                 route: match &section.route {

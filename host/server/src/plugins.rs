@@ -93,12 +93,13 @@ impl Admission {
         self.admitted.description()
     }
 
-    /// Hands over the grants. Creates granted directories that are missing.
-    pub(crate) fn bind(&self) -> Result<Arc<dyn Plugin>, ServerError> {
+    /// Hands over the grants. Creates granted directories that are missing; none may reach the state directory.
+    pub(crate) fn bind(&self, state: &Path) -> Result<Arc<dyn Plugin>, ServerError> {
         let mut options = BindOptions::new(self.id.as_str());
         options.dirs = self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone())).collect();
         options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
         options.limits = limits(&self.section);
+        options.keep_out.push(state.to_owned());
         self.admitted.bind(options).map_err(|error| ServerError::Plugin {
             sink: self.id.clone(),
             problem: match error {

@@ -1,5 +1,6 @@
 //! A plugin that passed all checks, and a plugin bound to a sink.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tidegate_protocol::ids::{KeyRange, PartId};
@@ -79,8 +80,10 @@ impl Admitted {
     /// Gives it what one sink grants. Directories are created if missing; nothing of the plugin runs.
     ///
     /// # Errors
-    /// A grant the plugin needs is missing, one it does not ask for is given, or a directory cannot be used.
-    pub fn bind(&self, options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
+    /// A grant the plugin needs is missing, one it does not ask for is given, or a directory cannot be used or reaches
+    /// what is the host's own.
+    pub fn bind(&self, mut options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
+        options.keep_out.extend(self.runtime.cache_dir().map(Path::to_owned));
         let grants = Grants::make(options, &self.description, self.label())?;
         Ok(Arc::new(Bound { admitted: self.clone(), grants, stragglers: Stragglers::default() }))
     }

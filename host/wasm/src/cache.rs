@@ -50,6 +50,10 @@ impl CompileCache {
         Ok(Self { dir: dir.to_owned(), key, engine: engine_id(engine) })
     }
 
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     fn name(&self, component: &str) -> String {
         format!("{component}-{}{SUFFIX}", self.engine)
     }

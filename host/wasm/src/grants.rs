@@ -24,6 +24,9 @@ pub struct BindOptions {
     pub sink: String,
     /// The plugin's name for a directory → the directory, created if missing.
     pub dirs: BTreeMap<String, PathBuf>,
+    /// The host's own directories, in which no granted one may lie, nor around them, whatever links lead there. The compile
+    /// cache is always one of them.
+    pub keep_out: Vec<PathBuf>,
     /// The plugin's name for a secret → where its value is found.
     pub secrets: BTreeMap<String, SecretRef>,
     /// What each instance may spend.
@@ -40,6 +43,7 @@ impl BindOptions {
         Self {
             sink: sink.into(),
             dirs: BTreeMap::new(),
+            keep_out: Vec::new(),
             secrets: BTreeMap::new(),
             limits: Limits::default(),
             log: Arc::new(TracingLog),
@@ -64,6 +68,14 @@ fn make_directory(dir: &Path) -> io::Result<()> {
         let _ = flush_name(dir);
     }
     missing.into_iter().try_for_each(flush_name)
+}
+
+/// Whether one of two directories is, or lies in, the other. One that is not there lies nowhere.
+fn overlap(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one.starts_with(&other) || other.starts_with(&one),
+        _ => false,
+    }
 }
 
 const DIR: &str = "dir";
@@ -98,6 +110,12 @@ impl Grants {
             }
             if let Err(e) = std::fs::read_dir(dir) {
                 return refuse(format!("the directory `{name}` ({}) cannot be opened: {e}", dir.display()));
+            }
+            if let Some(own) = options.keep_out.iter().find(|own| overlap(dir, own)) {
+                let (dir, own) = (dir.display(), own.display());
+                return refuse(format!(
+                    "the directory `{name}` ({dir}) and {own}, which is the host's own, lie in each other; grant another"
+                ));
             }
         }
         Ok(Self::new(options, plugin, description.grants.clone()))

@@ -1,7 +1,7 @@
 //! The engine and everything that all plugins of a process share, and the way a file becomes a plugin.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use data_encoding::HEXLOWER;
@@ -117,6 +117,11 @@ impl Runtime {
         compiled.retain(|_, component| component.strong_count() > 0);
         compiled.insert(digest.to_owned(), Arc::downgrade(&component));
         Ok(component)
+    }
+
+    /// Who can write there, or read the key there, can make the host run native code.
+    pub(crate) fn cache_dir(&self) -> Option<&Path> {
+        self.cache.as_ref().map(CompileCache::dir)
     }
 
     fn lock_compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Weak<Component>>> {

@@ -7,7 +7,7 @@ use tidegate_protocol::ids::KeyRange;
 use tidegate_protocol::plugin::{
     CallContext, Encoding, ErrorKind, FaultKind, Outcome, Plugin, Position, Prepared, Unsealed, Visibility,
 };
-use tidegate_wasm::{BindOptions, builtin};
+use tidegate_wasm::{BindOptions, Runtime, RuntimeOptions, builtin};
 
 use crate::support::{Intents, context, files, observe, part, rows};
 
@@ -187,4 +187,20 @@ fn grants_must_fit_what_the_plugin_asks_for() {
     std::fs::write(dir.path().join("file"), "").unwrap();
     file.dirs.insert("output".to_owned(), dir.path().join("file"));
     assert!(message(file).contains("cannot be created"));
+}
+
+#[test]
+fn no_grant_reaches_what_is_the_hosts_own() {
+    let base = tempfile::tempdir().unwrap();
+    let (cache, state) = (base.path().join("cache"), base.path().join("state"));
+    std::fs::create_dir(&state).unwrap();
+    std::os::unix::fs::symlink(&state, base.path().join("link")).unwrap();
+    let options = RuntimeOptions { cache_dir: Some(cache), ..RuntimeOptions::default() };
+    let plugin = Runtime::new(options).unwrap().admit("files", builtin::component("files").unwrap()).unwrap();
+    for (dir, fits) in [("", false), ("cache/x", false), ("state", false), ("link/x", false), ("out", true)] {
+        let mut options = BindOptions::new("out");
+        options.dirs.insert("output".to_owned(), base.path().join(dir));
+        options.keep_out.push(state.clone());
+        assert_eq!(plugin.bind(options).is_ok(), fits, "{dir}");
+    }
 }

@@ -24,6 +24,8 @@ struct SinkStart {
     /// The call was answered badly and comes again when the timer fires.
     waiting: bool,
     failures: u32,
+    /// The last `fence` was answered with a fault, which is counted already.
+    fence_failed: bool,
     position: Option<Position>,
 }
 
@@ -57,7 +59,7 @@ impl Coordinator {
         self.start.sinks.clear();
         for (sink, spec) in &self.graph.sinks {
             let step = if spec.abilities.observe { Step::Observe } else { Step::Observed };
-            let entry = SinkStart { step, waiting: false, failures: 0, position: None };
+            let entry = SinkStart { step, waiting: false, failures: 0, fence_failed: false, position: None };
             self.start.sinks.insert(sink.clone(), entry);
         }
         for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
@@ -284,6 +286,7 @@ impl Coordinator {
                 // In doubt: it may have been carried out. Look before trying again, with what is seen then.
                 if observes && !matches!(&fault.kind, FaultKind::Error(error) if error.kind == ErrorKind::Fenced) {
                     entry.step = Step::Confirm;
+                    entry.fence_failed = true;
                 }
                 self.on_start_fault(sink, fault);
             }
@@ -311,7 +314,9 @@ impl Coordinator {
         }
         // Not ours yet: the compare-and-set lost against a late commit of an older run, or was never carried out.
         entry.step = Step::Fence;
-        entry.failures = entry.failures.saturating_add(1);
+        if !std::mem::take(&mut entry.fence_failed) {
+            entry.failures = entry.failures.saturating_add(1);
+        }
         if self.settings.spent(entry.failures) {
             self.end(End::Superseded(format!("sink `{sink}` could not be fenced: it keeps changing")));
             return;

@@ -4,16 +4,18 @@
 //! 2. Tell the coordinator. 3. Carry out its effects in order. 4. Stop at `End`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures_util::FutureExt as _;
 use tidegate_protocol::coordinator::Coordinator;
 use tidegate_protocol::event::{Effect, End, Event, Notice, TaskFailure, Timer};
 use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{BoxFuture, ErrorKind, External, IntentLog, PluginError};
 use tidegate_protocol::record::{Body, CutReason};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::log::LogHandle;
@@ -122,10 +124,12 @@ pub(crate) struct Driver<'a> {
     inbox: mpsc::UnboundedReceiver<Signal>,
     log: LogHandle,
     sinks: BTreeMap<SinkId, SinkActors>,
-    actors: Vec<JoinHandle<()>>,
+    actors: JoinSet<()>,
     opening: Option<BoxFuture<'static, Result<Opened, TaskFailure>>>,
     tasks: JoinSet<()>,
     cuts: Vec<mpsc::UnboundedSender<Cut>>,
+    /// Sources do not read on while this is set.
+    hold: watch::Sender<bool>,
     source_tasks_left: usize,
     timers: BTreeMap<Timer, Instant>,
     next_barrier: Option<Instant>,
@@ -150,12 +154,12 @@ impl<'a> Driver<'a> {
         progress: &'a mut Progress,
         rows_read: Arc<AtomicU64>,
     ) -> Self {
-        let mut actors = Vec::new();
+        let mut actors = JoinSet::new();
         let mut sinks = BTreeMap::new();
         for entry in pipeline.sinks.iter().chain(&pipeline.dead_letter) {
             let handle = SinkHandle::new(&pipeline, entry, report.clone());
             let (commits, orders) = mpsc::unbounded_channel();
-            actors.push(tokio::spawn(commit_actor(handle.clone(), orders)));
+            actors.spawn(commit_actor(handle.clone(), orders));
             sinks.insert(entry.id.clone(), SinkActors { commits, clean_up: None, handle });
         }
         Self {
@@ -170,6 +174,7 @@ impl<'a> Driver<'a> {
             opening: None,
             tasks: JoinSet::new(),
             cuts: Vec::new(),
+            hold: watch::Sender::new(false),
             source_tasks_left: 0,
             timers: BTreeMap::new(),
             next_barrier: None,
@@ -204,7 +209,11 @@ impl<'a> Driver<'a> {
             self.env.observer.reached(Moment::Open);
         }
         let effects = self.coordinator.step(self.env.clock.now_ms(), event);
-        effects.into_iter().find_map(|effect| self.carry_out(effect))
+        let end = effects.into_iter().find_map(|effect| self.carry_out(effect));
+        // What is read while no barrier may come makes the open epoch longer and longer.
+        let full = self.coordinator.status().backpressure;
+        self.hold.send_if_modified(|hold| std::mem::replace(hold, full) != full);
+        end
     }
 
     async fn wait(&mut self) -> Event {
@@ -235,7 +244,18 @@ impl<'a> Driver<'a> {
                         return Event::EpochLost { reason: TaskFailure::Host(format!("a task panicked: {error}")) };
                     }
                 }
+                // Actors end when their orders do, which is after the run. One that ends before owes an answer.
+                Some(ended) = self.actors.join_next() => {
+                    let why = ended.err().map_or_else(|| "it ended".to_owned(), |error| error.to_string());
+                    let reason = TaskFailure::Host(format!("a task that calls a plugin was lost: {why}"));
+                    return Event::EpochLost { reason };
+                }
                 () = until(self.next_barrier) => {
+                    if self.barrier_sent.is_some() {
+                        // Still busy with the last one: its seal says when the next may come.
+                        self.next_barrier = None;
+                        continue;
+                    }
                     self.next_barrier = Some(Instant::now() + self.pipeline.settings.interval);
                     return Event::BarrierDue { reason: CutReason::Interval };
                 }
@@ -318,13 +338,22 @@ impl<'a> Driver<'a> {
                 self.clean_up_order(&sink, CleanUpOrder::Release { resources, attempt });
             }
             Effect::OpenTasks(restored) => {
-                self.opening = Some(Box::pin(open_tasks(OpenTasks {
+                let opened = open_tasks(OpenTasks {
                     pipeline: Arc::clone(&self.pipeline),
                     restored: *restored,
                     report: self.report.clone(),
                     log: self.log.clone(),
                     blocking: self.env.blocking,
-                })));
+                    hold: self.hold.subscribe(),
+                });
+                // Plugins and sources are called on the way: a panic of theirs is a fault of theirs.
+                let caught = AssertUnwindSafe(opened).catch_unwind();
+                self.opening = Some(Box::pin(async move {
+                    match caught.await {
+                        Ok(opened) => opened,
+                        Err(_) => Err(TaskFailure::Host("opening the tasks panicked".to_owned())),
+                    }
+                }));
             }
             Effect::InjectBarrier { epoch, reason } => {
                 self.busy = false;
@@ -371,7 +400,7 @@ impl<'a> Driver<'a> {
                 self.progress.rows_dead_lettered += rejected;
                 self.progress.last_seal_at = Some(now);
                 self.progress.last_checkpoint_millis =
-                    self.barrier_sent.map(|sent| u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX));
+                    self.barrier_sent.take().map(|sent| u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX));
                 self.note_positions(*of);
                 self.pause_after_seal();
                 self.env.observer.reached(Moment::Sealed);
@@ -407,13 +436,13 @@ impl<'a> Driver<'a> {
 
     fn pause_after_seal(&mut self) {
         let earliest = Instant::now() + self.pipeline.settings.min_pause;
-        self.next_barrier = self.next_barrier.map(|next| next.max(earliest));
+        self.next_barrier = Some(self.next_barrier.map_or(earliest, |next| next.max(earliest)));
     }
 
     fn start_clean_up_actors(&mut self, run: RunId) {
         for actors in self.sinks.values_mut() {
             let (orders, inbox) = mpsc::unbounded_channel();
-            self.actors.push(tokio::spawn(clean_up_actor(actors.handle.clone(), run, inbox)));
+            self.actors.spawn(clean_up_actor(actors.handle.clone(), run, inbox));
             actors.clean_up = Some(orders);
         }
     }
@@ -436,8 +465,8 @@ impl<'a> Driver<'a> {
         self.intents.clear();
         self.tasks.shutdown().await;
         self.sinks.clear();
-        for actor in self.actors.drain(..) {
-            if let Err(error) = actor.await {
+        while let Some(ended) = self.actors.join_next().await {
+            if let Err(error) = ended {
                 tracing::error!(%error, "an actor ended badly");
             }
         }

@@ -7,7 +7,7 @@ use tidegate_protocol::event::{Restored, TaskFailure};
 use tidegate_protocol::ids::{Epoch, KeyRange, SinkId};
 use tidegate_protocol::plugin::{Call, CallFault, Encoding, WriterState};
 use tidegate_protocol::record::OperatorCut;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::driver::{Announcements, Report};
 use crate::exchange::{Inputs, Message, Output, channel};
@@ -28,6 +28,7 @@ pub(crate) struct OpenTasks {
     pub(crate) report: Report,
     pub(crate) log: LogHandle,
     pub(crate) blocking: Blocking,
+    pub(crate) hold: watch::Receiver<bool>,
 }
 
 /// Tasks that are ready and not yet running.
@@ -71,7 +72,7 @@ impl Step {
 }
 
 pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
-    let OpenTasks { pipeline, restored, report, log, blocking } = open;
+    let OpenTasks { pipeline, restored, report, log, blocking, hold } = open;
     let settings = &pipeline.settings;
     let first_epoch = restored.first_epoch;
     let mut operator_steps: Vec<Step> =
@@ -158,6 +159,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 on_bad_row: entry.on_bad_row,
                 first_epoch,
                 cuts: orders,
+                hold: hold.clone(),
                 next,
                 dead_letter,
                 report: report.clone(),

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use tidegate_protocol::coordinator::Coordinator;
 use tidegate_protocol::event::{Consumer, End, Graph, Producer, SinkSpec, SourceSpec, TaskFailure};
-use tidegate_protocol::ids::{Nonce, SinkHash};
+use tidegate_protocol::ids::{Nonce, SinkHash, SourceId};
 use tidegate_protocol::record::Record;
 use tidegate_store::{Log, StoreError};
 use tokio::sync::watch;
@@ -147,8 +147,17 @@ async fn run_once(
     let (handle, keeper) = log::start(log, env.blocking, report.clone());
     let driver =
         Driver::new(Arc::clone(pipeline), env, coordinator, (report, inbox), handle, progress, Arc::clone(rows_read));
-    let end = driver.run().await;
-    let log = keeper.await.map_err(|error| RunError::LogLost(format!("the log's thread ended badly: {error}")))?;
+    let lost = |error| RunError::LogLost(format!("the log's thread ended badly: {error}"));
+    let mut keeper = keeper;
+    let end = tokio::select! {
+        biased;
+        end = driver.run() => end,
+        // The driver holds a handle, so this comes first only when the log broke, and then nobody answers the driver.
+        kept = &mut keeper => {
+            return Err(kept.map_or_else(lost, |_| RunError::LogLost("the log was closed under the run".to_owned())));
+        }
+    };
+    let log = keeper.await.map_err(lost)?;
     Ok((end, log))
 }
 
@@ -202,6 +211,16 @@ impl Pipeline {
         let operators = self.operators.iter().map(|entry| entry.subtasks);
         if tasks.chain(subtasks).chain(operators).any(|count| count == 0) {
             return spec("every source, operator and sink needs at least one task");
+        }
+        if self.settings.interval.is_zero() {
+            return spec("the interval between two barriers must be longer than nothing");
+        }
+        let feeds = |source: &SourceId| {
+            !self.operators.is_empty()
+                || self.sinks.iter().any(|sink| sink.sources.as_ref().is_none_or(|wanted| wanted.contains(source)))
+        };
+        if let Some(entry) = self.sources.iter().find(|entry| !feeds(&entry.id)) {
+            return spec(&format!("no sink takes the rows of source `{}`; they would be lost", entry.id));
         }
         if let Some(sink) = self.sinks.iter().find(|sink| {
             self.operators.is_empty()

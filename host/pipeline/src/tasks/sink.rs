@@ -160,7 +160,10 @@ impl SinkTask {
             return Ok(prepared);
         }
         let was_kept = !part.kept.is_empty();
-        if !was_kept && !self.rejects_in_prepare.swap(true, Ordering::Relaxed) && self.dead_letter.is_some() {
+        if self.dead_letter.is_none() {
+            return Err(self.bad_row(&prepared.rejects[0]));
+        }
+        if !was_kept && !self.rejects_in_prepare.swap(true, Ordering::Relaxed) {
             // The rows are gone; the next run keeps them.
             let message = format!("{} rejects rows in prepare; reading them again to keep their bytes", self.plugin);
             return Err(Stop::Lost(TaskFailure::Host(message)));
@@ -173,13 +176,7 @@ impl SinkTask {
 
     async fn hand_to_dead_letter(&mut self, epoch: Epoch, rejects: &[Reject], rows: &[Bytes]) -> Result<(), Stop> {
         let Some(dead_letter) = &mut self.dead_letter else {
-            let first = &rejects[0];
-            return Err(Stop::Lost(TaskFailure::BadRow {
-                message: format!(
-                    "sink `{}` does not take a row: {} ({}); mend the row, or add a [dead-letter] sink",
-                    self.sink, first.message, first.code
-                ),
-            }));
+            return Err(self.bad_row(&rejects[0]));
         };
         let letters =
             dead_letter::of_rejects(&self.sink, epoch, rejects.iter().zip(rows.iter().map(|row| row.as_ref())));
@@ -201,6 +198,16 @@ impl SinkTask {
 
     fn lost(&self, fault: CallFault) -> Stop {
         Stop::Lost(TaskFailure::Plugin(self.sink.clone(), fault))
+    }
+
+    /// There is nowhere to put it.
+    fn bad_row(&self, reject: &Reject) -> Stop {
+        Stop::Lost(TaskFailure::BadRow {
+            message: format!(
+                "sink `{}` does not take a row: {} ({}); mend the row, or add a [dead-letter] sink",
+                self.sink, reject.message, reject.code
+            ),
+        })
     }
 
     fn malformed(&self, call: Call, rows: u64) -> CallFault {

@@ -6,7 +6,7 @@ use tidegate_protocol::event::{Event, TaskFailure};
 use tidegate_protocol::ids::{Epoch, SourceId};
 use tidegate_protocol::plugin::{Batch, BoxFuture, Encoding};
 use tidegate_protocol::record::{CutReason, SourceCut};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::dead_letter;
 use crate::driver::Report;
@@ -31,6 +31,8 @@ pub(crate) struct SourceTask {
     pub(crate) on_bad_row: OnBadRow,
     pub(crate) first_epoch: Epoch,
     pub(crate) cuts: mpsc::UnboundedReceiver<Cut>,
+    /// Nothing is read while this is set: too many epochs wait.
+    pub(crate) hold: watch::Receiver<bool>,
     /// One per next step: the first operator, or every sink that this source feeds.
     pub(crate) next: Vec<Router>,
     pub(crate) dead_letter: Option<Router>,
@@ -62,6 +64,7 @@ impl SourceTask {
         let mut watermark = None;
         let mut ended = false;
         loop {
+            let held = *self.hold.borrow_and_update();
             tokio::select! {
                 biased;
                 cut = self.cuts.recv() => {
@@ -73,7 +76,8 @@ impl SourceTask {
                         return self.wait_for_close().await;
                     }
                 }
-                (reader, read) = read_or_wait(&mut pending) => {
+                Ok(()) = self.hold.changed() => {}
+                (reader, read) = read_or_wait(&mut pending), if !held => {
                     pending = None;
                     match read {
                         Ok(Read::Rows(batch)) => {

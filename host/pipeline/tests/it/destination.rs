@@ -20,6 +20,10 @@ pub(crate) enum Mischief {
     Error(ErrorKind),
     /// Answer every commit of the call so.
     Outcome(Outcome),
+    /// Never answer.
+    Hang,
+    /// Break the host's own code around the call.
+    Panic,
 }
 
 #[derive(Debug, Default)]
@@ -38,6 +42,8 @@ pub(crate) struct State {
     pub(crate) bad_batch: Vec<&'static str>,
     pub(crate) mischief: BTreeMap<Call, VecDeque<Mischief>>,
     pub(crate) announces: bool,
+    /// How long a prepare takes.
+    pub(crate) slow_prepare: std::time::Duration,
 }
 
 /// The destination itself; clones are the same one.
@@ -143,8 +149,10 @@ fn error(call: Call, kind: ErrorKind) -> CallFault {
 }
 
 /// Whether the call is to be answered with this fault before it does anything.
-fn before(call: Call, mischief: &Mischief) -> Result<(), CallFault> {
+async fn before(call: Call, mischief: &Mischief) -> Result<(), CallFault> {
     match mischief {
+        Mischief::Hang => std::future::pending().await,
+        Mischief::Panic => panic!("as scripted"),
         Mischief::Trap => Err(fault(call, FaultKind::Trap)),
         Mischief::Error(kind) => Err(error(call, *kind)),
         Mischief::None | Mischief::LoseAnswer | Mischief::Outcome(_) => Ok(()),
@@ -178,12 +186,12 @@ impl Writer for MemoryWriter {
         _range: KeyRange,
         _restored: &'a [WriterState],
     ) -> BoxFuture<'a, Result<(), CallFault>> {
-        Box::pin(async move { before(Call::Open, &self.destination.mischief(Call::Open)) })
+        Box::pin(async move { before(Call::Open, &self.destination.mischief(Call::Open)).await })
     }
 
     fn begin<'a>(&'a mut self, _ctx: &'a CallContext, part: &'a PartId) -> BoxFuture<'a, Result<(), CallFault>> {
         Box::pin(async move {
-            before(Call::Begin, &self.destination.mischief(Call::Begin))?;
+            before(Call::Begin, &self.destination.mischief(Call::Begin)).await?;
             assert!(self.part.is_none(), "an epoch belongs to one writer instance, one at a time");
             if self.destination.lock().announces {
                 let resource = External { kind: "upload".into(), name: String::new(), expires_at: None };
@@ -207,7 +215,7 @@ impl Writer for MemoryWriter {
     fn write<'a>(&'a mut self, _ctx: &'a CallContext, batch: Batch) -> BoxFuture<'a, Result<Vec<Reject>, CallFault>> {
         Box::pin(async move {
             let mischief = self.destination.mischief(Call::Write);
-            before(Call::Write, &mischief)?;
+            before(Call::Write, &mischief).await?;
             let rows: Vec<Bytes> =
                 batch.bytes.split_inclusive(|b| *b == b'\n').map(|r| batch.bytes.slice_ref(r)).collect();
             assert_eq!(rows.len() as u64, batch.rows);
@@ -231,7 +239,9 @@ impl Writer for MemoryWriter {
     fn prepare<'a>(&'a mut self, _ctx: &'a CallContext) -> BoxFuture<'a, Result<Prepared, CallFault>> {
         Box::pin(async move {
             let mischief = self.destination.mischief(Call::Prepare);
-            before(Call::Prepare, &mischief)?;
+            before(Call::Prepare, &mischief).await?;
+            let takes = self.destination.lock().slow_prepare;
+            tokio::time::sleep(takes).await;
             let part = self.part.take().expect("prepare follows begin");
             let mut state = self.destination.lock();
             let mut rejects = Vec::new();
@@ -271,7 +281,7 @@ impl Other {
 impl Committer for Other {
     fn observe<'a>(&'a mut self, _ctx: &'a CallContext) -> BoxFuture<'a, Result<Position, CallFault>> {
         Box::pin(async move {
-            before(Call::Observe, &self.0.mischief(Call::Observe))?;
+            before(Call::Observe, &self.0.mischief(Call::Observe)).await?;
             Ok(self.position())
         })
     }
@@ -282,7 +292,7 @@ impl Committer for Other {
         expected: &'a Position,
     ) -> BoxFuture<'a, Result<Position, CallFault>> {
         Box::pin(async move {
-            before(Call::Fence, &self.0.mischief(Call::Fence))?;
+            before(Call::Fence, &self.0.mischief(Call::Fence)).await?;
             if self.position() != *expected || self.0.lock().fence > Some(ctx.run) {
                 return Err(error(Call::Fence, ErrorKind::Fenced));
             }
@@ -299,7 +309,7 @@ impl Committer for Other {
     ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
         Box::pin(async move {
             let mischief = self.0.mischief(Call::Commit);
-            before(Call::Commit, &mischief)?;
+            before(Call::Commit, &mischief).await?;
             if let Mischief::Outcome(outcome) = &mischief {
                 return Ok(vec![outcome.clone(); committables.len()]);
             }
@@ -339,7 +349,7 @@ impl Committer for Other {
         committables: &'a [Committable],
     ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
         Box::pin(async move {
-            before(Call::Reconcile, &self.0.mischief(Call::Reconcile))?;
+            before(Call::Reconcile, &self.0.mischief(Call::Reconcile)).await?;
             let state = self.0.lock();
             let outcome = |c: &Committable| {
                 if state.committed.contains_key(&c.part.short) {
@@ -360,7 +370,7 @@ impl Janitor for Other {
         parts: &'a [Unsealed],
     ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
         Box::pin(async move {
-            before(Call::Abandon, &self.0.mischief(Call::Abandon))?;
+            before(Call::Abandon, &self.0.mischief(Call::Abandon)).await?;
             let mut state = self.0.lock();
             for unsealed in parts {
                 assert!(!state.committed.contains_key(&unsealed.part.short), "nothing sealed is abandoned");
@@ -376,7 +386,7 @@ impl Janitor for Other {
         resources: &'a [External],
     ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
         Box::pin(async move {
-            before(Call::Release, &self.0.mischief(Call::Release))?;
+            before(Call::Release, &self.0.mischief(Call::Release)).await?;
             Ok(vec![Outcome::Committed; resources.len()])
         })
     }
@@ -388,7 +398,7 @@ impl Janitor for Other {
         _page: Option<&'a str>,
     ) -> BoxFuture<'a, Result<OrphanPage, CallFault>> {
         Box::pin(async move {
-            before(Call::ListOrphans, &self.0.mischief(Call::ListOrphans))?;
+            before(Call::ListOrphans, &self.0.mischief(Call::ListOrphans)).await?;
             let state = self.0.lock();
             let orphans = state
                 .staged

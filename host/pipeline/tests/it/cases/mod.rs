@@ -1,5 +1,7 @@
 mod commits;
 mod dead_letter;
+mod hostile;
 mod operators;
 mod runs;
+mod storm;
 mod support;

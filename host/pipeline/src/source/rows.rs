@@ -6,7 +6,7 @@
 //! - **json-lines**: the same, and proved to be one JSON value. Lines of white space only are skipped. A carriage
 //!   return before the newline is white space to JSON and stays part of the row.
 //! - **csv**: a record, which may span lines within quotes. Blank lines are skipped. Handed out as a JSON object of
-//!   strings, or unchanged with its line end.
+//!   strings, or unchanged with its line end. A field that goes on behind its closing quote makes it a bad row.
 //!
 //! A last row without a newline is a row, and gets one. A byte-order mark at the start of the input is dropped. A line
 //! over the limit is a bad row, and only its head is kept; a CSV record over the limit ends the source, since an open
@@ -278,18 +278,20 @@ impl Rows {
                 return Err(RowsError::Malformed(line, expected.to_owned()));
             }
         };
+        let quotes = csv::check_quotes(&self.window.unread()[..length], options);
         let Some(columns) = columns else {
             debug_assert!(options.header);
-            let names = csv::header(records.fields(count)).map_err(|what| RowsError::Malformed(line, what))?;
+            let names = quotes
+                .and_then(|()| csv::header(records.fields(count)))
+                .map_err(|what| RowsError::Malformed(line, what))?;
             *columns = Some(Columns::new(&names));
             self.window.take(length);
             return Ok(Record::Header);
         };
-        let mut result = if count == columns.count {
-            Ok(())
-        } else {
-            Err(format!("expected {} fields, found {count}", columns.count))
-        };
+        let mut result = quotes.and_then(|()| match count {
+            _ if count == columns.count => Ok(()),
+            _ => Err(format!("expected {} fields, found {count}", columns.count)),
+        });
         if *as_json {
             result = result.and_then(|()| columns.objects.append(out, records.fields(count)));
         }

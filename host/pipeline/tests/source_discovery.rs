@@ -74,6 +74,48 @@ fn links_are_followed_and_circles_are_told() {
     assert!(find(dir.path(), &["real/**/a"]).unwrap_err().to_string().contains("own parent"));
 }
 
+#[cfg(unix)]
+#[test]
+fn two_names_of_one_file_are_refused_with_both() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "d/1.jsonl", "1\n");
+    write(dir.path(), "d/2.jsonl", "1\n");
+    assert_eq!(find(dir.path(), &["d/*.jsonl"]).unwrap().len(), 2, "equal content is no reason");
+    let real = dir.path().join("d/1.jsonl");
+    let link = dir.path().join("d/l.jsonl");
+    let refused = |patterns: &[&str], names: [&str; 2]| {
+        let error = find(dir.path(), patterns).unwrap_err();
+        let message = error.to_string();
+        assert!(error.permanent() && names.iter().all(|name| message.contains(&format!("`{name}`"))), "{message}");
+    };
+    std::os::unix::fs::symlink("1.jsonl", &link).unwrap();
+    refused(&["d/*.jsonl"], ["d/1.jsonl", "d/l.jsonl"]);
+    std::fs::remove_file(&link).unwrap();
+    std::fs::hard_link(&real, &link).unwrap();
+    refused(&["d/*.jsonl"], ["d/1.jsonl", "d/l.jsonl"]);
+    std::os::unix::fs::symlink("d", dir.path().join("e")).unwrap();
+    refused(&["d/1*", "e/1*"], ["d/1.jsonl", "e/1.jsonl"]);
+    assert_eq!(find(dir.path(), &["d/[12]*"]).unwrap(), ["d/1.jsonl", "d/2.jsonl"], "a name outside does not count");
+}
+
+#[cfg(unix)]
+#[test]
+fn sockets_and_devices_that_a_pattern_matches_are_named_and_not_left_out() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "d/a", "1\n");
+    write(dir.path(), "d/sub/b", "1\n");
+    assert_eq!(find(dir.path(), &["d/*"]).unwrap(), ["d/a"], "directories are no matter");
+    let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("d/s")).unwrap();
+    assert_eq!(find(dir.path(), &["d/a*"]).unwrap(), ["d/a"], "nothing matches it");
+    for pattern in ["d/*", "d/s"] {
+        let error = find(dir.path(), &[pattern]).unwrap_err();
+        assert!(error.permanent() && error.to_string().contains("d/s is a socket"), "{error}");
+    }
+    std::fs::remove_file(dir.path().join("d/s")).unwrap();
+    std::os::unix::fs::symlink("/dev/null", dir.path().join("d/null")).unwrap();
+    assert!(find(dir.path(), &["d/*"]).unwrap_err().to_string().contains("d/null is a device"));
+}
+
 #[test]
 fn options_out_of_range_name_their_key() {
     let options = |change: fn(&mut FilesOptions)| {

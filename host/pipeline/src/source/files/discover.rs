@@ -1,7 +1,9 @@
 //! Which files there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::FileType;
 use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
@@ -23,15 +25,16 @@ pub(super) fn discover(base: &Path, patterns: &[String]) -> Result<Found, Source
     }
     let base = normal(&std::path::absolute(base).map_err(|error| SourceError::Io { path: base.to_owned(), error })?);
     let mut found = Found::new();
-    let mut seen = BTreeMap::new();
+    let mut seen = BTreeSet::new();
     for pattern in patterns {
         for path in matches(&base, pattern)? {
             let path = normal(&path);
-            if seen.insert(path.clone(), ()).is_none() {
+            if seen.insert(path.clone()) {
                 found.insert(name(&base, &path, Path::new(pattern).is_absolute())?, path);
             }
         }
     }
+    refuse_second_names(&found)?;
     Ok(found)
 }
 
@@ -58,6 +61,38 @@ fn is_hidden(rest: &str) -> bool {
     rest.split('/').any(|part| part.starts_with('.'))
 }
 
+/// A file with two names would be read twice.
+fn refuse_second_names(found: &Found) -> Result<(), SourceError> {
+    let mut names = BTreeMap::new();
+    for (name, path) in found {
+        let data = std::fs::metadata(path).map_err(|error| SourceError::Io { path: path.clone(), error })?;
+        if let Some(first) = names.insert((data.dev(), data.ino()), name) {
+            let expected = format!(
+                "`{first}` and `{name}` are one file, by a symbolic or hard link, and its rows would be read twice; \
+                 remove one of the two, or make the patterns match only one"
+            );
+            return Err(SourceError::Configuration { key: "paths", expected });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what is neither a file nor a directory: leaving it out in silence would lose what someone wants to be read.
+fn refuse_special(kind: FileType, path: &Path) -> Result<(), SourceError> {
+    let what = match kind {
+        kind if kind.is_fifo() => "a FIFO",
+        kind if kind.is_socket() => "a socket",
+        kind if kind.is_block_device() || kind.is_char_device() => "a device",
+        _ => return Ok(()),
+    };
+    let expected = format!(
+        "{} is {what} and not a file; it cannot be read again after a restart. Move it away, or make the patterns not \
+         match it; the `stdin` source reads streams",
+        path.display()
+    );
+    Err(SourceError::Configuration { key: "paths", expected })
+}
+
 fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
     let nothing =
         |searched: &Path| SourceError::NothingMatches { pattern: pattern.to_owned(), searched: searched.to_owned() };
@@ -66,7 +101,8 @@ fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
         // A plain path.
         return match std::fs::metadata(&root) {
             Ok(data) if data.is_file() => Ok(vec![root]),
-            Ok(_) => {
+            Ok(data) => {
+                refuse_special(data.file_type(), &root)?;
                 let expected = format!("`{pattern}` is not a file; to read a directory's files, write `{pattern}/*`");
                 Err(SourceError::Configuration { key: "paths", expected })
             }
@@ -91,8 +127,11 @@ fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
             Err(error) => return Err(walk_error(error, &root, nothing(&root))),
         };
         let inside = entry.path().strip_prefix(&root).unwrap_or(entry.path());
-        if entry.file_type().is_file() && matcher.is_match(inside) {
-            files.push(entry.into_path());
+        if matcher.is_match(inside) {
+            refuse_special(entry.file_type(), entry.path())?;
+            if entry.file_type().is_file() {
+                files.push(entry.into_path());
+            }
         }
     }
     if files.is_empty() {

@@ -184,6 +184,21 @@ fn csv_lines_are_counted_through_quoted_newlines_and_blank_lines() {
 }
 
 #[test]
+fn a_csv_field_that_goes_on_behind_its_closing_quote_is_a_bad_row_and_not_altered() {
+    let content = "id,name\n1,\"x\ny\"\n2,\"a\"b\n3,a\"b\n\"4\" ,c\n5,\"say \"\"hi\"\"\"\n";
+    for encoding in [Encoding::JsonLines, Encoding::Csv] {
+        let all = read(Format::Csv(CsvOptions::default()), encoding, content).unwrap();
+        assert_eq!(all.rows, 3);
+        let told = told(&all);
+        assert_eq!(told.len(), 2);
+        assert!(told[0].starts_with("f, line 4: field 2 goes on behind its closing quote"), "{}", told[0]);
+        assert!(told[1].starts_with("f, line 6: field 1 goes on behind its closing quote"), "{}", told[1]);
+        assert_eq!(&all.bad[0].raw[..], b"2,\"a\"b");
+    }
+    assert!(csv("\"id\"x,name\n1,2\n").unwrap_err().to_string().starts_with("f, line 1: field 1 goes on"));
+}
+
+#[test]
 fn csv_that_is_not_utf_8_is_a_bad_row_and_passes_as_csv() {
     let all = csv(b"a,b\n1,\xff\n\xc3,\xa9\n3,4\n").unwrap();
     assert_eq!(all.text("f"), "{\"a\":\"3\",\"b\":\"4\"}\n");
@@ -320,6 +335,50 @@ fn damaged_compressed_data_is_an_error() {
         let error = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap_err();
         assert!(error.permanent() && error.to_string().starts_with(name), "{error}");
     }
+}
+
+/// A gzip file of stored blocks: only the checksum at the member's end tells that a byte of it was changed.
+fn stored(content: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::none());
+    std::io::Write::write_all(&mut encoder, content).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn rows_handed_out_before_damage_showed_are_not_continued_by_another_stream() {
+    let content: String = (0..400_000u64).map(|n| format!("{:08}\n", n * 7919 % 99_999_989)).collect();
+    let intact = stored(content.as_bytes());
+    let mut damaged = intact.clone();
+    let at = memchr::memmem::find(&intact, &content.as_bytes()[180_000..180_016]).unwrap();
+    damaged[at] ^= 1;
+    let dir = tempdir().unwrap();
+    write(dir.path(), "f.gz", &damaged);
+    let source = files(dir.path(), "f.gz", Format::Raw);
+    // Checkpoints in front of the damage and behind it, and then the error.
+    let (before, behind, error) = run(async {
+        let mut readers = source.open(Encoding::Raw, None, 1).unwrap();
+        let mut cuts = Vec::new();
+        loop {
+            match readers[0].next(90_000).await {
+                Ok(tidegate_pipeline::source::Read::Rows(batch)) => {
+                    cuts.push(cut(&batch.positions.into_iter().collect()));
+                }
+                Ok(other) => panic!("no {other:?} before the error"),
+                Err(error) => return (cuts[0].clone(), cuts[4].clone(), error),
+            }
+        }
+    });
+    assert!(matches!(error, SourceError::Damaged { lines: 100_000.., .. }) && error.permanent(), "{error}");
+    let message = error.to_string();
+    assert!(message.starts_with("f.gz: the gzip data is damaged") && message.contains("may be delivered"), "{message}");
+
+    write(dir.path(), "f.gz", &intact);
+    let rest = read_from(&source, Encoding::Raw, Some(&before), 1, 1 << 20).unwrap();
+    assert!(content.as_bytes()[90_000..] == rest.bytes["f.gz"], "nothing wrong was handed out up to there");
+    let error = read_from(&source, Encoding::Raw, Some(&behind), 1, 1 << 20).unwrap_err();
+    assert!(matches!(error, SourceError::Replaced { next_line: 50_001, .. }) && error.permanent(), "{error}");
+    let message = error.to_string();
+    assert!(message.starts_with("f.gz: the file was replaced") && message.contains("older than them"), "{message}");
 }
 
 #[test]

@@ -137,10 +137,185 @@ fn a_file_that_grew_behind_a_line_without_newline_is_refused() {
         let source = files(dir.path(), name, Format::Raw);
         let first = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap();
         append(dir.path(), name, more);
+        // Told before anything is read, where that can be.
+        assert_eq!(source.open(Encoding::Raw, Some(&first.cut()), 1).is_err(), name == "a");
         let error = read_from(&source, Encoding::Raw, Some(&first.cut()), 1, 1 << 20).unwrap_err();
         assert!(error.permanent());
         let message = error.to_string();
         assert!(message.starts_with(&format!("{name}: the file grew")) && message.contains("line 2"), "{message}");
+    }
+}
+
+#[test]
+fn growth_that_begins_with_the_newline_that_was_missing_is_read_behind_it() {
+    let csv = || Format::Csv(CsvOptions::default());
+    type Growth = (&'static str, &'static str, &'static str, u64);
+    let cases: [Growth; 7] = [
+        ("1\n2", "\n", "", 2),
+        ("1\n2", "\r\n", "", 2),
+        ("1\n2", "\n3\n", "3\n", 3),
+        ("1\n2", "\r\n3\n", "3\n", 3),
+        ("1\n2", "\n3", "3\n", 3),
+        ("1\n2", "\n\n3\n", "\n3\n", 4),
+        ("1\r", "\n3\n", "3\n", 2),
+    ];
+    for (content, more, new, lines) in cases {
+        for format in [Format::Raw, csv()] {
+            for compress in [false, true] {
+                let dir = tempdir().unwrap();
+                let packed = |text: &str| if compress { gzip(text.as_bytes()) } else { text.into() };
+                write(dir.path(), "f", packed(content));
+                let source = files(dir.path(), "f", format.clone());
+                let first = read_from(&source, Encoding::Raw, None, 1, 1).unwrap();
+                append(dir.path(), "f", packed(more));
+                let second = read_from(&source, Encoding::Raw, Some(&first.cut()), 1, 1).unwrap();
+                let expected = if format == Format::Raw { new } else { new.trim_start_matches('\n') };
+                assert_eq!(second.text("f"), expected, "{content:?} {more:?} {format:?} {compress}");
+                let position = &second.positions["f"];
+                assert!(position.contains(&format!("\"line\":{lines},\"done\":true")), "{position}");
+                // Every checkpoint on the way goes on as well, and the end stays the end.
+                for (cut, before, _) in &second.cuts {
+                    let rest = read_from(&source, Encoding::Raw, Some(cut), 1, 1 << 20).unwrap();
+                    let joined = [before.get("f").cloned().unwrap_or_default(), rest.text("f").into_bytes()].concat();
+                    assert_eq!(joined, expected.as_bytes());
+                    assert_eq!(rest.positions, second.positions);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn growth_without_content_leaves_the_last_line_open() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "f", gzip(b"1\n2"));
+    let source = files(dir.path(), "f", Format::Raw);
+    let first = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap();
+    append(dir.path(), "f", gzip(b""));
+    let second = read_from(&source, Encoding::Raw, Some(&first.cut()), 1, 1 << 20).unwrap();
+    assert_eq!((second.rows, second.positions["f"].contains("\"open-end\":true")), (0, true));
+    append(dir.path(), "f", gzip(b"\r"));
+    let error = read_from(&source, Encoding::Raw, Some(&second.cut()), 1, 1 << 20).unwrap_err();
+    assert!(error.to_string().starts_with("f: the file grew"), "{error}");
+}
+
+fn rename(dir: &std::path::Path, from: &str, to: &str) {
+    std::fs::rename(dir.join(from), dir.join(to)).unwrap();
+}
+
+#[test]
+fn a_finished_file_that_was_renamed_is_refused_with_both_names() {
+    let long: String = (0..3000).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    for content in [&b"{}\n"[..], b"{}", long.as_bytes()] {
+        for (packed, more) in [
+            (content.to_vec(), b"\n{\"more\":1}\n".to_vec()),
+            (gzip(content), gzip(b"\n{\"more\":1}\n")),
+            (zstd(content), zstd(b"\n{\"more\":1}\n")),
+        ] {
+            let dir = tempdir().unwrap();
+            write(dir.path(), "d/1", &packed);
+            write(dir.path(), "d/2", "2\n");
+            let source = files(dir.path(), "d/*", Format::JsonLines);
+            let all = read_from(&source, Encoding::JsonLines, None, 1, 1 << 20).unwrap();
+            rename(dir.path(), "d/1", "d/one");
+            for _ in 0..2 {
+                // Told before anything is read; also when it has grown since.
+                let Err(error) = source.open(Encoding::JsonLines, Some(&all.cut()), 1) else { panic!("it was taken") };
+                assert!(matches!(error, SourceError::Renamed { finished: true, .. }) && error.permanent(), "{error}");
+                let message = error.to_string();
+                assert!(message.starts_with("d/one: ") && message.contains("rename it back"), "{message}");
+                assert!(message.contains("read of d/1,"), "{message}");
+                append(dir.path(), "d/one", &more);
+            }
+            // Each of the ways to mend it.
+            write(dir.path(), "d/1", &packed);
+            assert!(source.open(Encoding::JsonLines, Some(&all.cut()), 1).is_ok(), "a copy under the old name");
+            rename(dir.path(), "d/one", "one");
+            std::fs::remove_file(dir.path().join("d/1")).unwrap();
+            let rest = read_from(&source, Encoding::JsonLines, Some(&all.cut()), 1, 1 << 20).unwrap();
+            assert_eq!((rest.rows, rest.positions.len()), (0, 2), "out of the pattern's reach");
+        }
+    }
+}
+
+#[test]
+fn a_file_reached_by_another_directory_name_is_not_read_again() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "d/1", "1\n2\n");
+    let all = read_from(&files(dir.path(), "d/*", Format::Raw), Encoding::Raw, None, 1, 1 << 20).unwrap();
+    std::os::unix::fs::symlink("d", dir.path().join("e")).unwrap();
+    let error = read_from(&files(dir.path(), "e/*", Format::Raw), Encoding::Raw, Some(&all.cut()), 1, 1).unwrap_err();
+    assert!(error.to_string().starts_with("e/1: begins with all that was read of d/1, "), "{error}");
+}
+
+#[test]
+fn an_unfinished_file_that_was_renamed_is_refused_with_both_names() {
+    for packed in [b"1\n2\n3\n".to_vec(), gzip(b"1\n2\n3\n")] {
+        let dir = tempdir().unwrap();
+        write(dir.path(), "a", packed);
+        let source = files(dir.path(), "*", Format::Raw);
+        let all = read_from(&source, Encoding::Raw, None, 1, 1).unwrap();
+        rename(dir.path(), "a", "b");
+        let error = read_from(&source, Encoding::Raw, Some(&all.cuts[0].0), 1, 1).unwrap_err();
+        assert!(matches!(error, SourceError::Renamed { finished: false, .. }) && error.permanent(), "{error}");
+        assert!(error.to_string().contains("read of a, which was being read"), "{error}");
+        // Another file says nothing about where it went.
+        write(dir.path(), "b", "4\n5\n6\n");
+        let error = read_from(&source, Encoding::Raw, Some(&all.cuts[0].0), 1, 1).unwrap_err();
+        assert!(matches!(error, SourceError::Missing { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_new_file_with_other_content_is_taken_though_an_old_one_is_gone() {
+    let text = |last: &str| format!("{}{last}\n", "the same start\n".repeat(1000));
+    let csv = Format::Csv(CsvOptions::default());
+    for (format, old, new, rows) in [
+        (Format::Raw, b"1\n".to_vec(), b"2\n".to_vec(), 1),
+        (Format::Raw, b"1\n2\n".to_vec(), b"1\n".to_vec(), 1),
+        (Format::Raw, Vec::new(), Vec::new(), 0),
+        // Same size, same first 4 KiB.
+        (Format::Raw, text("a").into_bytes(), text("b").into_bytes(), 1001),
+        // Of a compressed file all content counts.
+        (
+            Format::Raw,
+            [zstd(text("a").as_bytes()), zstd(text("x").as_bytes())].concat(),
+            [zstd(text("b").as_bytes()), zstd(text("x").as_bytes())].concat(),
+            2002,
+        ),
+        // Days without data look like each other.
+        (csv.clone(), b"a,b\n".to_vec(), b"a,b\n".to_vec(), 0),
+        (csv, b"a,b\n".to_vec(), b"a,b\n1,2\n".to_vec(), 1),
+    ] {
+        let dir = tempdir().unwrap();
+        write(dir.path(), "old", old);
+        let source = files(dir.path(), "*", format);
+        let all = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap();
+        std::fs::remove_file(dir.path().join("old")).unwrap();
+        write(dir.path(), "new", new);
+        let rest = read_from(&source, Encoding::Raw, Some(&all.cut()), 1, 1 << 20).unwrap();
+        assert_eq!((rest.rows, rest.positions.len()), (rows, 2));
+    }
+}
+
+#[test]
+fn all_content_of_a_compressed_file_before_the_position_counts() {
+    let lines = |n: usize| -> String { (0..n).map(|n| format!("{}\n", n * 7919)).collect() };
+    let old = lines(20_000);
+    // Neither at the start nor near the position.
+    let new = old.replacen("\n39595000\n", "\n39595001\n", 1);
+    assert_ne!(old, new);
+    for pack in [gzip as fn(&[u8]) -> Vec<u8>, zstd] {
+        let dir = tempdir().unwrap();
+        let (head, tail) = (pack(lines(4000).as_bytes()), pack(b"end\n"));
+        assert!(head.len() > 4096);
+        write(dir.path(), "f", [head.clone(), pack(old.as_bytes()), tail.clone()].concat());
+        let source = files(dir.path(), "f", Format::Raw);
+        let all = read_from(&source, Encoding::Raw, None, 1, 100_000).unwrap();
+        let cut = &all.cuts[all.cuts.len() - 2].0;
+        write(dir.path(), "f", [head, pack(new.as_bytes()), tail, pack(b"so that it is longer\n")].concat());
+        let error = read_from(&source, Encoding::Raw, Some(cut), 1, 100_000).unwrap_err();
+        assert!(matches!(error, SourceError::Replaced { .. }) && error.permanent(), "{error}");
     }
 }
 

@@ -35,6 +35,33 @@ pub enum SourceError {
         /// How it changed.
         how: String,
     },
+    /// A new file is one that was read before the checkpoint and is not there any more under its old name.
+    Renamed {
+        /// The name in the checkpoint.
+        partition: String,
+        /// The new one.
+        now: String,
+        /// It was read to its end.
+        finished: bool,
+    },
+    /// The content of a compressed file before the position is not what was handed out.
+    Replaced {
+        /// Which partition.
+        partition: String,
+        /// The line behind the position.
+        next_line: u64,
+    },
+    /// A compressed file is damaged. That may be found out behind rows that are wrong: a checksum comes last.
+    Damaged {
+        /// Which.
+        partition: String,
+        /// How it is compressed.
+        format: &'static str,
+        /// Complete lines handed out before.
+        lines: u64,
+        /// What the decompressor says.
+        problem: String,
+    },
     /// A compressed file ends in the middle.
     Truncated {
         /// Which.
@@ -107,12 +134,34 @@ impl fmt::Display for SourceError {
             Self::Changed { partition, how } => write!(
                 f,
                 "{partition}: {how}, so the position of the checkpoint does not fit it. Put the old content back, or \
-                 give the new content a new file name"
+                 put what is new, and only that, into a file of its own"
+            ),
+            Self::Renamed { partition, now, finished } => write!(
+                f,
+                "{now}: begins with all that was read of {partition}, which was {} and is not there any more, so its \
+                 rows would be read twice. If {now} is {partition} under a new name, rename it back, or move it to \
+                 where no pattern of `paths` matches it; if it is new data that happens to be the same, put a copy of \
+                 the old data back as {partition}, and both stay apart",
+                if *finished { "read to its end" } else { "being read at the checkpoint" }
+            ),
+            Self::Replaced { partition, next_line } => write!(
+                f,
+                "{partition}: the file was replaced or edited: its content before line {next_line} is not what was \
+                 handed on up to the checkpoint. Put the old content back. If the file was damaged when it was read and \
+                 this is the intact one, rows handed on were wrong: start from a checkpoint older than them"
+            ),
+            Self::Damaged { partition, format, lines, problem } => write!(
+                f,
+                "{partition}: the {format} data is damaged ({problem}). {lines} whole lines before this were read and \
+                 may be delivered already; damage among them is only found here, behind them. Put the intact file \
+                 there and start again: reading goes on if it is the same up to the checkpoint, and is refused \
+                 otherwise; then start from a checkpoint older than the wrong rows"
             ),
             Self::Truncated { partition, format, lines } => write!(
                 f,
-                "{partition}: the {format} data ends in the middle, after {lines} whole lines; this is not taken for \
-                 the end of the file. Put the complete file there and start again; reading goes on where it stopped"
+                "{partition}: the {format} data ends in the middle. {lines} whole lines before this were read and may \
+                 be delivered already; this is not taken for the end of the file. Put the complete file there and \
+                 start again: reading goes on if it is the same up to the checkpoint"
             ),
             Self::Malformed { partition, line: Some(line), expected } => {
                 write!(f, "{partition}, line {line}: {expected}")

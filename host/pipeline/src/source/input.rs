@@ -83,6 +83,11 @@ impl Input {
         }
     }
 
+    /// Whether what is read was decompressed.
+    pub(super) fn compressed(&self) -> bool {
+        matches!(self, Self::Gzip(_) | Self::Zstd(_))
+    }
+
     /// Whether a read gives all there is room for, so that waiting for a full block delays nothing.
     pub(super) fn fills_blocks(&self) -> bool {
         !matches!(self, Self::Stream(_))

@@ -85,6 +85,8 @@ pub(super) struct Window {
     lines: u64,
     /// The last [`TAIL`] bytes taken.
     tail: Vec<u8>,
+    /// CRC-32C of all bytes of the input taken, if that is decompressed.
+    checksum: Option<u32>,
 }
 
 /// Whole lines.
@@ -103,6 +105,7 @@ impl Window {
 
     /// A window behind `offset` bytes and `lines` lines, the last bytes of which were `tail`.
     pub(super) fn at(input: Input, offset: u64, lines: u64, tail: Vec<u8>) -> Self {
+        let checksum = input.compressed().then_some(0);
         Self {
             input,
             pool: Pool::default(),
@@ -114,6 +117,7 @@ impl Window {
             offset,
             lines,
             tail,
+            checksum,
         }
     }
 
@@ -128,6 +132,11 @@ impl Window {
 
     pub(super) fn tail(&self) -> &[u8] {
         &self.tail
+    }
+
+    /// CRC-32C of everything taken since the start of a compressed file; `None` for others.
+    pub(super) fn checksum(&self) -> Option<u32> {
+        self.checksum
     }
 
     /// Everything was taken.
@@ -183,6 +192,7 @@ impl Window {
             self.whole = self.whole.saturating_sub(mark);
             self.offset += mark as u64;
             self.tail.extend_from_slice(BOM);
+            self.checksum = self.checksum.map(|before| crc32c::crc32c_append(before, BOM));
         }
         Ok(())
     }
@@ -201,6 +211,7 @@ impl Window {
         let real = if self.added_newline && self.unread.is_empty() { &bytes[..length - 1] } else { &bytes[..] };
         self.offset += real.len() as u64;
         remember(&mut self.tail, real);
+        self.checksum = self.checksum.map(|before| crc32c::crc32c_append(before, real));
         bytes
     }
 
@@ -252,6 +263,23 @@ impl Window {
             }
             self.fill(0)?;
         }
+    }
+
+    /// Takes the line end that a line which was taken already lacked, without counting a line. True also if nothing at
+    /// all follows; false if anything else does.
+    pub(super) fn take_line_end(&mut self) -> Result<bool, std::io::Error> {
+        while self.unread.len() < 2 && !self.ended {
+            self.fill(0)?;
+        }
+        let real = self.unread.len() - usize::from(self.added_newline && !self.unread.is_empty());
+        let length = match self.unread[..real] {
+            [] => self.unread.len(),
+            [b'\n', ..] => 1,
+            [b'\r', b'\n', ..] => 2,
+            _ => return Ok(false),
+        };
+        self.take_counted(length, 0);
+        Ok(true)
     }
 
     /// Takes and drops bytes up to `offset`, a few MiB per call, so that a task is not lost in a large file. True when

@@ -1,17 +1,23 @@
 //! Files, found by patterns. Each file is a partition.
 //!
 //! - **Finished is not for ever.** A finished pipeline run again reads new files that match, and rows appended to
-//!   files it has read. Where the old last line had no newline, appended bytes would belong to a row that was handed on
-//!   already; such a file is refused.
+//!   files it has read. Where the old last line had no newline, what is appended has to begin with one; anything else
+//!   would belong to a row that was handed on already, and such a file is refused.
 //! - **A file is the same file** if it has not shrunk, and of what was read of it the first 4 KiB and the last 1 KiB are
 //!   the same. Content is never read whole to find out. What lies behind the position may be corrected; a file of which
 //!   nothing was read may be replaced. A compressed file's first 4 KiB count as they are, wherever its position. The
 //!   inode does not count: files restored from a backup go on.
-//! - **The name is the identity.** A finished file under another name is another file, and is read; if it looks like a
-//!   finished one that is gone, that is logged as a warning.
+//! - **The name is the identity**, and a file has one. A new file that begins with all that was read of a file that is
+//!   gone (by the same first 4 KiB and last 1 KiB) is refused: it was renamed, and its rows would be read twice. So are
+//!   two names for one file.
 //! - **A file may go** when it is finished. Its position is kept, so that it is not read again if it comes back.
-//! - **Compressed files** are read again from the start to find a position, which takes time and changes nothing.
+//! - **Compressed files** are read again from the start to find a position, which takes time and changes nothing. All
+//!   content before it has to be what was handed out, by its checksum.
+//! - **Damage in compressed files** may be found behind the rows that it made wrong, because a gzip member's or zstd
+//!   frame's own checksum stands at its end, and rows do not wait for it. The error says so. An intact file goes on only
+//!   if no wrong row was handed out up to the checkpoint.
 
+mod absent;
 mod discover;
 mod partition;
 mod position;
@@ -24,6 +30,7 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::Encoding;
 use tidegate_protocol::record::SourceCut;
 
+use self::absent::Absent;
 pub use self::discover::reaches;
 use self::partition::{Partition, Settings};
 use self::position::Position;
@@ -107,16 +114,24 @@ impl FilesSource {
         let mut found = discover::discover(&self.options.base, &self.options.paths)?;
         let mut partitions = Vec::new();
         let mut gone = Vec::new();
+        let mut absent = Absent::default();
+        let mut missing = None;
         for (name, text) in restored.iter().flat_map(|cut| &cut.partitions) {
             let position = Position::parse(name, text)?;
             match found.remove(name) {
                 Some(path) => {
                     partitions.push(Partition::find(name, path, Some(position), self.options.compression)?);
                 }
-                None if position.done => gone.push((name.clone(), text.clone())),
                 None => {
-                    let next_line = position.line.saturating_add(1);
-                    return Err(SourceError::Missing { partition: name.clone(), next_line });
+                    if position.done {
+                        gone.push((name.clone(), text.clone()));
+                    } else if missing.is_none() {
+                        let next_line = position.line.saturating_add(1);
+                        missing = Some(SourceError::Missing { partition: name.clone(), next_line });
+                    }
+                    if self.may_have_rows(&position) {
+                        absent.add(name, position);
+                    }
                 }
             }
         }
@@ -126,10 +141,20 @@ impl FilesSource {
         }
         for (name, path) in found {
             let partition = Partition::find(&name, path, None, self.options.compression)?;
-            warn_if_renamed(&partition, &gone);
+            absent.refuse(&partition, self.options.compression)?;
             partitions.push(partition);
         }
-        Ok(Found { partitions, gone })
+        // Last, because saying where the file went is the better answer.
+        missing.map_or(Ok(Found { partitions, gone }), Err)
+    }
+
+    /// Whether rows can have been read up to there. Not in a CSV file with a header alone: a day without data looks like
+    /// any other.
+    fn may_have_rows(&self, position: &Position) -> bool {
+        match &self.options.format {
+            Format::Csv(csv) if csv.header => position.line > 1,
+            _ => position.line > 0,
+        }
     }
 }
 
@@ -167,14 +192,6 @@ impl Source for FilesSource {
                 Box::new(reader) as Box<dyn Reader>
             })
             .collect())
-    }
-}
-
-/// Equal files exist (a day without data looks like any other), so this is no reason to stop.
-fn warn_if_renamed(new: &Partition, gone: &[(String, String)]) {
-    let same = |text: &str| Position::parse(&new.name, text).is_ok_and(|old| old.size > 0 && new.looks_like(&old));
-    if let Some((old, _)) = gone.iter().find(|(_, text)| same(text)) {
-        tracing::warn!(file = %new.name, %old, "looks like a finished file that was renamed; its rows are read again");
     }
 }
 

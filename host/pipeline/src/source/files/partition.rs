@@ -46,22 +46,13 @@ impl Partition {
         Ok(Self { name: name.into(), path, position })
     }
 
-    /// Whether its size and first bytes are those of another file's position.
-    pub(super) fn looks_like(&self, other: &Position) -> bool {
-        let head_len = usize::try_from(other.head_len).unwrap_or(usize::MAX);
-        let identity = File::open(&self.path).and_then(|file| Identity::of(&file));
-        identity.is_ok_and(|identity| {
-            identity.size == other.size && identity.head.get(..head_len).is_some_and(|head| digest(head) == other.head)
-        })
-    }
-
-    fn io(&self, error: io::Error) -> SourceError {
+    pub(super) fn io(&self, error: io::Error) -> SourceError {
         SourceError::Io { path: self.path.clone(), error }
     }
 }
 
 /// Opens a file, looks at its start and tells its compression.
-fn identify(
+pub(super) fn identify(
     name: &str,
     path: &std::path::Path,
     compression: Compression,
@@ -107,6 +98,8 @@ pub(super) struct OpenPartition {
     file: File,
     /// Content that was read at the checkpoint and is to be passed over.
     skip_to: Option<u64>,
+    /// The last line read had no newline; it has to come before anything else.
+    line_end_due: bool,
 }
 
 /// What became of one step.
@@ -140,7 +133,8 @@ impl OpenPartition {
         let name = partition.name.clone();
         let rows = Rows::new(window, name, &settings.format, settings.encoding, settings.longest, header.as_deref());
         let skip_to = (start > 0 && !seek).then_some(start);
-        Ok(Self { partition, compression, head: identity.head, rows, file: shared, skip_to })
+        let line_end_due = partition.position.open_end;
+        Ok(Self { partition, compression, head: identity.head, rows, file: shared, skip_to, line_end_due })
     }
 
     pub(super) fn name(&self) -> &Arc<str> {
@@ -158,8 +152,16 @@ impl OpenPartition {
             if !there {
                 return Ok(Step::Skipping);
             }
-            self.check_skipped(offset)?;
+            self.check_skipped()?;
             self.skip_to = None;
+        }
+        if self.line_end_due {
+            // The row in front of it was handed out already.
+            let there = self.rows.window_mut().take_line_end().map_err(|error| self.explain(error.into()))?;
+            if !there {
+                return Err(self.partition.position.grew_in_line(&self.partition.name));
+            }
+            self.line_end_due = false;
         }
         let taken = self.rows.next(most_bytes, most_rows).map_err(|error| self.explain(error))?;
         self.advance()?;
@@ -167,16 +169,14 @@ impl OpenPartition {
     }
 
     /// The decompressed content is checked when it has been passed over.
-    fn check_skipped(&mut self, offset: u64) -> Result<(), SourceError> {
+    fn check_skipped(&mut self) -> Result<(), SourceError> {
+        let position = &self.partition.position;
         let window = self.rows.window_mut();
-        if window.offset() != offset || digest(window.tail()) != self.partition.position.tail {
-            let how = format!(
-                "the file was replaced or edited: its content before line {} is not what was read",
-                self.partition.position.line.saturating_add(1)
-            );
-            return Err(SourceError::Changed { partition: self.partition.name.to_string(), how });
+        if !position.is_at(window) {
+            let next_line = position.line.saturating_add(1);
+            return Err(SourceError::Replaced { partition: self.partition.name.to_string(), next_line });
         }
-        window.set_lines(self.partition.position.line);
+        window.set_lines(position.line);
         Ok(())
     }
 
@@ -186,6 +186,7 @@ impl OpenPartition {
         position.offset = window.offset();
         position.line = window.lines();
         position.tail = digest(window.tail());
+        position.checksum = window.checksum();
         position.cover_head(&self.head, self.compression != Compression::None);
         position.done = window.finished();
         position.open_end = window.open_end();
@@ -211,7 +212,7 @@ impl OpenPartition {
     }
 }
 
-fn explain(partition: &Partition, compression: Compression, lines: u64, error: RowsError) -> SourceError {
+pub(super) fn explain(partition: &Partition, compression: Compression, lines: u64, error: RowsError) -> SourceError {
     let name = partition.name.to_string();
     let compressed = compression != Compression::None;
     match error {
@@ -221,11 +222,8 @@ fn explain(partition: &Partition, compression: Compression, lines: u64, error: R
             SourceError::Truncated { partition: name, format: compression.name(), lines }
         }
         RowsError::Io(error) => {
-            let expected = format!(
-                "the {} data is damaged after {lines} whole lines ({error}); put an intact file there and start again",
-                compression.name()
-            );
-            SourceError::Malformed { partition: name, line: None, expected }
+            let (format, problem) = (compression.name(), error.to_string());
+            SourceError::Damaged { partition: name, format, lines, problem }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 
 use crate::source::SourceError;
-use crate::source::window::{TAIL, digest};
+use crate::source::window::{TAIL, Window, digest};
 
 /// How many bytes from its start tell a file from another.
 pub(super) const HEAD: usize = 4096;
@@ -22,7 +22,7 @@ pub(super) struct Position {
     pub(super) line: u64,
     /// Everything was read.
     pub(super) done: bool,
-    /// The last line had no newline. What is appended behind it would belong to that line.
+    /// The last line had no newline. What is appended behind it belongs to that line, unless it begins with one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) open_end: bool,
     /// The file's own size in bytes, which never shrinks.
@@ -34,6 +34,9 @@ pub(super) struct Position {
     pub(super) head: String,
     /// Digest of up to 1 KiB of content before `offset`.
     pub(super) tail: String,
+    /// CRC-32C of all content before `offset`, of compressed files only: they are read again up to there anyway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) checksum: Option<u32>,
 }
 
 impl Position {
@@ -48,6 +51,7 @@ impl Position {
             head_len: 0,
             head: digest(&[]),
             tail: digest(&[]),
+            checksum: identity.compressed.then_some(0),
         };
         start.cover_head(&identity.head, identity.compressed);
         start
@@ -78,11 +82,18 @@ impl Position {
         serde_json::to_string(self).expect("a struct of numbers and strings is always JSON")
     }
 
+    /// Whether a window that was moved here from the start of a file has seen what was read then.
+    pub(super) fn is_at(&self, window: &Window) -> bool {
+        window.offset() == self.offset
+            && digest(window.tail()) == self.tail
+            && (self.checksum.is_none() || self.checksum == window.checksum())
+    }
+
     /// Where this position stands in the file as it is now: the position itself, or not done any more where the file
     /// has grown.
     ///
     /// # Errors
-    /// The file shrank, was replaced, or grew behind a line without a newline.
+    /// The file shrank, was replaced, or grew in its last line. The last is not seen here in a compressed file.
     pub(super) fn check(mut self, partition: &str, file: &File, identity: &Identity) -> Result<Self, SourceError> {
         if self.offset == 0 && !self.done {
             // Nothing was read of it yet: whatever is there now is read.
@@ -94,6 +105,10 @@ impl Position {
         }
         let head_len = usize::try_from(self.head_len).unwrap_or(usize::MAX);
         if identity.head.get(..head_len).is_none_or(|head| digest(head) != self.head) {
+            if identity.compressed && !self.done {
+                let next_line = self.line.saturating_add(1);
+                return Err(SourceError::Replaced { partition: partition.to_owned(), next_line });
+            }
             return Err(changed(format!("the file was replaced: its first {head_len} bytes are others")));
         }
         if !identity.compressed {
@@ -106,11 +121,12 @@ impl Position {
                 )));
             }
         }
-        if identity.size > self.size && self.open_end {
-            return Err(changed(format!(
-                "the file grew from {} to {} bytes behind its last line {}, which had no newline and was taken as whole",
-                self.size, identity.size, self.line
-            )));
+        if identity.size > self.size && self.open_end && !identity.compressed {
+            let more =
+                read_at(file, self.offset, 2).map_err(|error| SourceError::Io { path: partition.into(), error })?;
+            if !matches!(more[..], [] | [b'\n', ..] | [b'\r', b'\n']) {
+                return Err(self.grew_in_line(partition));
+            }
         }
         if identity.size > self.size {
             self.done = false;
@@ -118,6 +134,16 @@ impl Position {
         }
         self.cover_head(&identity.head, identity.compressed);
         Ok(self)
+    }
+
+    /// The refusal of a file that grew behind a last line without a newline, by something other than a newline.
+    pub(super) fn grew_in_line(&self, partition: &str) -> SourceError {
+        let how = format!(
+            "the file grew behind its last line {}, which had no newline and was taken as whole, and what was appended \
+             does not begin with one",
+            self.line
+        );
+        SourceError::Changed { partition: partition.to_owned(), how }
     }
 }
 

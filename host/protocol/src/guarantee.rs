@@ -102,6 +102,7 @@ impl Ingredients {
 
 /// What holds at one sink.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct SinkGuarantee {
     /// How often a row arrives.
     pub delivery: Delivery,
@@ -113,6 +114,7 @@ pub struct SinkGuarantee {
 
 /// What a pipeline promises.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub struct Guarantee {
     /// The weakest of all sinks.
     pub delivery: Delivery,

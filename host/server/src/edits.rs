@@ -101,12 +101,15 @@ fn compare_sources(before: &Value, now: &Value, newest: &SealedEpoch, findings: 
             None => {
                 let message = format!("source `{id}` was removed: what lies behind its last position is not read any more");
                 Finding::new(Verdict::Warning, message)
-                    .hint("its position is forgotten with the next checkpoint; under this name it would begin anew")
+                    .hint("its position is kept: put back under this name, it goes on behind it")
             }
         });
     }
     for id in new.difference(&old).filter(|id| !renamed.contains(*id)) {
-        findings.push(Finding::new(Verdict::Allowed, format!("source `{id}` is new: read from its beginning")));
+        // Positions of removed sources stay in every checkpoint.
+        let known = newest.seal.sources.keys().any(|source| source.as_str() == id);
+        let from = if known { "is back: goes on behind its last position" } else { "is new: read from its beginning" };
+        findings.push(Finding::new(Verdict::Allowed, format!("source `{id}` {from}")));
     }
     for id in old.intersection(&new) {
         let ended = newest.seal.sources.iter().any(|(source, cut)| source.as_str() == id && cut.ended);
@@ -218,7 +221,7 @@ fn compare_binding(id: &SinkId, old: &Binding, new: &SinkNow<'_>, history: &Hist
         let change = format!("config {} → {}", old.config, new.binding.config);
         let meaning = match unfinished.is_empty() {
             true => "counts from the next epoch on".to_owned(),
-            false => format!("{} are finished with the old one", list(&unfinished)),
+            false => format!("the old one still finishes {}", list(&unfinished)),
         };
         findings.push(say(Verdict::Allowed, format!("{change}; {meaning}")));
     }
@@ -237,10 +240,11 @@ fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) ->
             [] => Finding::new(Verdict::Warning, format!("{message}: another destination")).hint(
                 "unless what was there is moved along, the run finds the destination behind its log and is refused",
             ),
-            epochs => {
-                Finding::new(Verdict::Refused, format!("{message}, while {} are staged in the old one", list(epochs)))
-                    .hint("set it back and start once; when its epochs are finished it can be changed")
-            }
+            epochs => Finding::new(
+                Verdict::Refused,
+                format!("{message}, while rows of {} are staged in the old one", list(epochs)),
+            )
+            .hint("set it back and start once; when its epochs are finished it can be changed"),
         });
     }
     if let Some(change) = changed(&old, &new, "secrets") {

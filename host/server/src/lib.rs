@@ -19,6 +19,7 @@
 mod assemble;
 mod canonical;
 pub mod config;
+mod decisions;
 mod edits;
 mod encodings;
 mod error;
@@ -32,6 +33,7 @@ mod state;
 mod validate;
 
 pub use assemble::{Assembled, assemble};
+pub use decisions::{DecisionReport, Fate};
 pub use edits::{Finding, Verdict};
 pub use error::{ErrorKind, Refused, ServerError};
 pub use plugins::Host;
@@ -42,7 +44,7 @@ pub use state::{
     CheckpointDetail, CheckpointSummary, OperatorView, OutcomeView, PartView, ResourceView, SinkView, SourceView,
     State, Verified, verify,
 };
-pub use validate::{StateFound, Validation, validate};
+pub use validate::{BlockedEpoch, StateFound, Validation, validate};
 
 pub use tidegate_pipeline::Control;
 pub use tidegate_pipeline::clock::{Clock, SystemClock};

@@ -1,11 +1,13 @@
 //! Words for how a run ends when it does not end well.
 
+use std::path::Path;
+
 use tidegate_protocol::event::{End, Mismatch, Refusal};
-use tidegate_protocol::ids::PartId;
+use tidegate_protocol::ids::{EpochRef, PartId, SinkId};
 use tidegate_protocol::record::{Blocked, MismatchPolicy};
 
 /// One line what happened, then how to go on.
-pub(crate) fn words(refusal: &Refusal) -> (String, Vec<String>) {
+fn words(refusal: &Refusal, goes_back: bool) -> (String, Vec<String>) {
     match refusal {
         Refusal::Mismatch { sink, mismatch, policies } => {
             let mut hints = vec!["nothing was changed, neither there nor here".to_owned()];
@@ -17,7 +19,7 @@ pub(crate) fn words(refusal: &Refusal) -> (String, Vec<String>) {
             hints.push(
                 "a policy is a decision with an id; an id that the log knows does nothing, see --decision-id".into(),
             );
-            (format!("sink `{sink}`: {}", mismatch_words(mismatch)), hints)
+            (format!("sink `{sink}`: {}", mismatch_words(mismatch, goes_back)), hints)
         }
         Refusal::CannotObserve { sink, fault } => (
             format!("sink `{sink}`: its destination does not say where it stands: {fault}"),
@@ -29,8 +31,9 @@ pub(crate) fn words(refusal: &Refusal) -> (String, Vec<String>) {
     }
 }
 
-fn mismatch_words(mismatch: &Mismatch) -> String {
+fn mismatch_words(mismatch: &Mismatch, goes_back: bool) -> String {
     let here = |log: &Option<tidegate_protocol::ids::EpochRef>| match log {
+        Some(of) if goes_back => format!("the run would go back to epoch {} of run {}", of.epoch, of.run.number),
         Some(of) => format!("the log's newest is epoch {} of run {}", of.epoch, of.run.number),
         None => "the log knows of none".to_owned(),
     };
@@ -81,8 +84,14 @@ pub fn blocked_words(blocked: &Blocked) -> String {
     }
 }
 
-/// One line how a run ended, then how to go on; for every end.
-pub(crate) fn end_words(end: &End) -> (String, Vec<String>) {
+/// The command that decides about a blocked epoch.
+pub(crate) fn resolve_command(file: &Path, sink: &SinkId, of: EpochRef) -> String {
+    format!("tidegate resolve {} --sink {sink} --epoch {} --choice retry|give-up --by WHO", file.display(), of.epoch)
+}
+
+/// One line how a run of this file ended, then how to go on; for every end. `goes_back`: a mismatch speaks of a checkpoint
+/// that the run would go back to.
+pub(crate) fn end_words(end: &End, file: &Path, goes_back: bool) -> (String, Vec<String>) {
     match end {
         End::Finished => ("finished: the input has ended and everything is committed".to_owned(), vec![]),
         End::Stopped => ("stopped: everything that was sealed is committed".to_owned(), vec![]),
@@ -98,16 +107,14 @@ pub(crate) fn end_words(end: &End) -> (String, Vec<String>) {
             let what = waiting
                 .iter()
                 .map(|(sink, of, why)| format!("epoch {} at sink `{sink}`: {}", of.epoch, blocked_words(why)));
-            let hints = waiting.iter().map(|(sink, of, _)| {
-                format!("tidegate resolve FILE --sink {sink} --epoch {} --choice retry|give-up --by WHO", of.epoch)
-            });
+            let hints = waiting.iter().map(|(sink, of, _)| resolve_command(file, sink, *of));
             (format!("blocked, a person must decide: {}", what.collect::<Vec<_>>().join("; ")), hints.collect())
         }
         End::Restart(failure) | End::Failed(failure) => {
             let hint = "nothing is lost; the next run goes on behind the last sealed epoch";
             (failure.to_string(), vec![hint.to_owned()])
         }
-        End::Refused(refusal) => words(refusal),
+        End::Refused(refusal) => words(refusal, goes_back),
         End::Superseded(message) => (
             format!("a newer run owns the pipeline: {message}"),
             vec!["find the other process and stop one of the two".to_owned()],
@@ -121,7 +128,7 @@ pub(crate) fn end_words(end: &End) -> (String, Vec<String>) {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_protocol::ids::{Epoch, EpochRef, Nonce, RunId, SinkId};
+    use tidegate_protocol::ids::{Epoch, Nonce, RunId};
 
     use super::*;
 
@@ -130,12 +137,16 @@ mod tests {
         let run = RunId { number: 3, nonce: Nonce([0; 10]) };
         let of = EpochRef { run, epoch: Epoch(41) };
         let why = Blocked::TriesSpent("no answer".to_owned());
-        let (message, hints) = end_words(&End::Blocked { waiting: vec![(SinkId::new("out").unwrap(), of, why)] });
+        let (message, hints) = end_words(
+            &End::Blocked { waiting: vec![(SinkId::new("out").unwrap(), of, why)] },
+            Path::new("a/p.toml"),
+            false,
+        );
         assert_eq!(
             message,
             "blocked, a person must decide: epoch 41 at sink `out`: so many tries did not settle it; the last said: no answer"
         );
-        assert_eq!(hints, ["tidegate resolve FILE --sink out --epoch 41 --choice retry|give-up --by WHO"]);
+        assert_eq!(hints, ["tidegate resolve a/p.toml --sink out --epoch 41 --choice retry|give-up --by WHO"]);
     }
 
     #[test]
@@ -146,7 +157,7 @@ mod tests {
             mismatch: Mismatch::Behind { destination: vec![], log: Some(EpochRef { run, epoch: Epoch(7) }) },
             policies: vec![MismatchPolicy::AcceptLoss, MismatchPolicy::ReplayFromDestination],
         };
-        let (message, hints) = words(&refusal);
+        let (message, hints) = words(&refusal, false);
         assert_eq!(
             message,
             "sink `out`: the destination is behind: it holds nothing, and the log's newest is epoch 7 of run 3"

@@ -18,6 +18,7 @@ use tidegate_store::{LocalLog, Log, OpenOptions};
 
 use crate::assemble::Assembled;
 use crate::config::{PipelineFile, SinkSection};
+use crate::decisions::{self, DecisionReport};
 use crate::edits::Finding;
 use crate::error::ServerError;
 use crate::refusal::end_words;
@@ -69,6 +70,11 @@ pub struct Report {
     pub progress: Progress,
     /// It had been finished before this start.
     pub was_finished: bool,
+    /// The decisions that were asked for, and what became of them.
+    pub decisions: Vec<DecisionReport>,
+    /// It failed because a source's input does not fit the newest checkpoint any more: starting again is no use.
+    pub input_changed: bool,
+    file: PathBuf,
     /// The directories that each sink's plugin was granted: the plugin knows them by other names.
     directories: BTreeMap<SinkId, Vec<(String, PathBuf)>>,
 }
@@ -76,7 +82,8 @@ pub struct Report {
 impl Report {
     /// One line how it ended, then how to go on.
     pub fn words(&self) -> (String, Vec<String>) {
-        let (message, mut hints) = end_words(&self.end);
+        let (message, mut hints) = end_words(&self.end, &self.file, decisions::goes_back(&self.decisions, &self.end));
+        hints.extend(decisions::hints(&self.decisions, &self.end));
         let sink = match &self.end {
             End::Failed(TaskFailure::Plugin(sink, _)) | End::Refused(Refusal::CannotObserve { sink, .. }) => sink,
             _ => return (message, hints),
@@ -123,6 +130,11 @@ impl Ready {
         &self.state
     }
 
+    /// The decisions that `options` ask for, as they stand before the start: used before, or not applied yet.
+    pub fn decisions(&self, options: &RunOptions) -> Vec<DecisionReport> {
+        decisions::asked(options, &self.state.history)
+    }
+
     /// Runs the pipeline until it is finished, stopped, refused, blocked or failed.
     ///
     /// # Errors
@@ -131,6 +143,8 @@ impl Ready {
         let Ready { assembled, log, state, .. } = self;
         let was_finished = state.history.finished().is_some();
         let protocol = protocol_settings(&assembled.file, &state, &options)?;
+        let mut decisions = decisions::asked(&options, &state.history);
+        let runs_before = state.history.runs().len();
         drop(state);
         let directories = directories(&assembled.file);
         let every = options.lose_commit_answers;
@@ -146,7 +160,29 @@ impl Ready {
             blocking: Blocking::Threads,
         };
         let report = tidegate_pipeline::run(pipeline, log, env).await.map_err(ServerError::Run)?;
-        Ok(Report { end: report.end, progress: report.progress, was_finished, directories })
+        let source = match &report.end {
+            End::Failed(TaskFailure::Source { source, permanent: true, .. }) => Some(source.clone()),
+            _ => None,
+        };
+        let file = assembled.file.path.clone();
+        let mut input_changed = false;
+        if !decisions.is_empty() || source.is_some() {
+            let look_back = move || {
+                // The log was read a moment ago; where it cannot be any more, the run's own end is what counts.
+                let state = State::read(&assembled.file).ok().flatten();
+                if let Some(state) = &state {
+                    decisions::settle(&mut decisions, runs_before, &state.history);
+                }
+                let changed =
+                    source.is_some_and(|source| validate::position(&assembled, state.as_ref(), &source).is_some());
+                (decisions, changed)
+            };
+            (decisions, input_changed) = tokio::task::spawn_blocking(look_back)
+                .await
+                .map_err(|error| ServerError::Host(format!("looking at the log after the run: {error}")))?;
+        }
+        let (end, progress) = (report.end, report.progress);
+        Ok(Report { end, progress, was_finished, decisions, input_changed, file, directories })
     }
 }
 
@@ -193,20 +229,13 @@ fn protocol_settings(
                 hints: vec![crate::config::suggest(sink.as_str(), &names)],
             });
         }
-        let id = match &options.decision_id {
-            Some(id) => format!("{id}-{sink}"),
-            None => format!("accept-{sink}-{}", crate::refusal::policy_name(*policy)),
-        };
+        let id = decisions::accept_id(options, sink, crate::refusal::policy_name(*policy));
         settings.mismatch.insert(sink.clone(), (id, options.by.clone(), *policy));
     }
     if let Some(name) = &options.from {
-        let id = options.decision_id.clone().unwrap_or_else(|| format!("from-{name}"));
+        let id = decisions::from_id(options, name);
         // Carried out before: the checkpoint may be gone by now, and need not be there.
-        if state.history.decisions().contains_key(&id) {
-            let told =
-                "going back was carried out before and is not done again; choose another decision id to do it again";
-            tracing::warn!(decision = %id, "{told}");
-        } else {
+        if !state.history.decisions().contains_key(&id) {
             // Destinations that are ahead are a matter of `accept`, sink by sink.
             settings.fork = Some((id, options.by.clone(), state.find(name)?, MismatchPolicy::AcceptLoss));
         }

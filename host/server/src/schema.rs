@@ -1,8 +1,9 @@
 //! A sink's `config` table against the JSON Schema that its plugin declares.
 //!
-//! Checked is what stands at the top level: names, types, choices, what is required. The plugin itself checks the rest when
-//! it opens.
+//! Checked is what stands at the top level: names, types, choices, lengths, patterns, what is required. The plugin itself
+//! checks the rest when it opens.
 
+use regex_automata::meta;
 use serde_json::{Map, Value};
 
 use crate::config::{Problem, SinkSection, suggest};
@@ -72,6 +73,9 @@ fn mismatch(property: &Value, value: &Value) -> Option<String> {
     if !types.is_empty() && !types.iter().any(|name| is_of_type(name, value)) {
         return Some(types.iter().map(|name| type_words(name)).collect::<Vec<_>>().join(" or "));
     }
+    if let Some(text) = value.as_str() {
+        return text_mismatch(property, text);
+    }
     let number = value.as_f64()?;
     let bound = |name| property.get(name).and_then(Value::as_f64);
     match (bound("minimum"), bound("maximum")) {
@@ -79,6 +83,22 @@ fn mismatch(property: &Value, value: &Value) -> Option<String> {
         (_, Some(max)) if number > max => Some(format!("at most {max}")),
         _ => None,
     }
+}
+
+fn text_mismatch(property: &Value, text: &str) -> Option<String> {
+    let bound = |name| property.get(name).and_then(Value::as_u64);
+    let length = text.chars().count() as u64;
+    if let Some(min) = bound("minLength").filter(|min| length < *min) {
+        return Some(format!("at least {min} characters"));
+    }
+    if let Some(max) = bound("maxLength").filter(|max| length > *max) {
+        return Some(format!("at most {max} characters"));
+    }
+    let pattern = property.get("pattern").and_then(Value::as_str)?;
+    // The pattern is the plugin's: one that needs too much is left to the plugin, as is one of another dialect.
+    let limits = meta::Config::new().nfa_size_limit(Some(1 << 20)).hybrid_cache_capacity(1 << 20);
+    let regex = meta::Builder::new().configure(limits).build(pattern).ok()?;
+    (!regex.is_match(text)).then(|| format!("a text that matches {pattern}"))
 }
 
 fn is_of_type(name: &str, value: &Value) -> bool {
@@ -148,6 +168,8 @@ mod tests {
                 "level": {"type": "integer", "minimum": 1, "maximum": 9},
                 "mode": {"enum": ["a", "b"]},
                 "token": {"type": "string", "writeOnly": true},
+                "suffix": {"type": "string", "pattern": "^[a-z.]*$", "minLength": 2, "maxLength": 4},
+                "odd": {"type": "string", "pattern": "(?=x)"},
             },
             "required": ["prefix"],
         });
@@ -161,6 +183,12 @@ mod tests {
         assert!(said("prefix = \"x\"\nlevel = 10", &schema).contains("expected at most 9"));
         assert!(said("prefix = \"x\"\nlevel = 1.5", &schema).contains("expected a whole number"));
         assert!(said("prefix = \"x\"\nmode = \"c\"", &schema).contains("expected one of \"a\", \"b\""));
+        assert_eq!(said("prefix = \"x\"\nsuffix = \".gz\"\nodd = \"y\"", &schema), "");
+        assert!(
+            said("prefix = \"x\"\nsuffix = \"../x\"", &schema).contains("is a text, expected a text that matches ^[")
+        );
+        assert!(said("prefix = \"x\"\nsuffix = \"a\"", &schema).contains("expected at least 2 characters"));
+        assert!(said("prefix = \"x\"\nsuffix = \"abcde\"", &schema).contains("expected at most 4 characters"));
         let secret = said("prefix = \"x\"\ntoken = \"canary\"", &schema);
         assert!(secret.contains("holds a secret") && !secret.contains("canary"));
     }

@@ -1,15 +1,18 @@
 //! Checks a pipeline without running it: file, plugins, grants, guarantee, and what has changed since the last run.
 
 use serde::Serialize;
+use tidegate_pipeline::source::SourceError;
 use tidegate_protocol::guarantee::Guarantee;
-use tidegate_protocol::ids::SinkId;
+use tidegate_protocol::history::SinkEpochState;
+use tidegate_protocol::ids::{SinkId, SourceId};
 
 use crate::assemble::{Assembled, assemble};
-use crate::config::{PipelineFile, SourceKind};
+use crate::config::PipelineFile;
 use crate::edits::{self, Finding, Verdict};
 use crate::error::{Refused, ServerError};
 use crate::graph;
 use crate::plugins::Host;
+use crate::refusal::{blocked_words, resolve_command};
 use crate::state::State;
 
 /// What checking a pipeline found.
@@ -26,8 +29,24 @@ pub struct Validation {
     pub plugins: std::collections::BTreeMap<SinkId, String>,
     /// The state that was found; `None` if the pipeline has never run.
     pub state: Option<StateFound>,
+    /// Epochs that wait for a person.
+    pub blocked: Vec<BlockedEpoch>,
     /// What is to be said about it. Empty: nothing has changed.
     pub findings: Vec<Finding>,
+}
+
+/// A sealed epoch that nobody commits before a person has decided.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct BlockedEpoch {
+    /// At which sink.
+    pub sink: SinkId,
+    /// The epoch's number.
+    pub epoch: u64,
+    /// Why.
+    pub reason: String,
+    /// The command that decides.
+    pub command: String,
 }
 
 /// The state next to which a file was checked.
@@ -45,7 +64,7 @@ pub struct StateFound {
 }
 
 impl Validation {
-    /// The pipeline would start, as far as can be known without asking the destinations.
+    /// File, plugins and state fit. The destinations were not asked, and nothing is said about [`Validation::blocked`].
     pub fn passed(&self) -> bool {
         self.findings.iter().all(|finding| finding.verdict != Verdict::Refused)
     }
@@ -70,7 +89,12 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
     if let Some(state) = &state {
         findings.extend(compare(&assembled, state));
     }
-    positions(&assembled, state.as_ref(), &mut findings);
+    for (source, _, _) in assembled.sources() {
+        if let Some(error) = position(&assembled, state.as_ref(), source) {
+            findings.push(Finding::new(Verdict::Refused, format!("source `{source}`: {error}")));
+        }
+    }
+    let blocked = state.as_ref().map(|state| blocked(file, state)).unwrap_or_default();
     let found = state.map(|state| {
         let newest = state.history.newest_seal();
         let sealed = newest.and_then(|of| state.history.seal(of));
@@ -88,6 +112,7 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
         grounds: assembled.grounds(),
         plugins: assembled.plugins(),
         state: found,
+        blocked,
         findings,
     })
 }
@@ -132,17 +157,32 @@ fn directories(file: &PipelineFile, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Opens every source at the newest checkpoint, as a run would, and closes it again.
-fn positions(assembled: &Assembled, state: Option<&State>, findings: &mut Vec<Finding>) {
-    let newest = state.and_then(|state| state.history.seal(state.history.newest_seal()?));
-    for (id, built, encoding) in assembled.sources() {
-        let stdin = matches!(assembled.file.sources.get(id).map(|s| &s.kind), Some(SourceKind::Stdin { .. }));
-        if stdin {
-            continue;
-        }
-        let cut = newest.and_then(|sealed| sealed.seal.sources.get(id));
-        if let Err(error) = built.source.open(encoding, cut, built.tasks) {
-            findings.push(Finding::new(Verdict::Refused, format!("source `{id}`: {error}")));
+/// What is blocked, in the order of sinks and epochs.
+fn blocked(file: &PipelineFile, state: &State) -> Vec<BlockedEpoch> {
+    let mut blocked = Vec::new();
+    for sink in state.history.sinks() {
+        for of in state.history.unfinished(&sink) {
+            if let Some(SinkEpochState::Blocked(_, why)) = state.history.outcome(&sink, of) {
+                blocked.push(BlockedEpoch {
+                    sink: sink.clone(),
+                    epoch: of.epoch.0,
+                    reason: blocked_words(why),
+                    command: resolve_command(&file.path, &sink, of),
+                });
+            }
         }
     }
+    blocked
+}
+
+/// Opens a source at the newest checkpoint, as a run would, and closes it again. Why it cannot be, if so.
+pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &SourceId) -> Option<SourceError> {
+    let newest = state.and_then(|state| state.history.seal(state.history.newest_seal()?));
+    let (id, built, encoding) = assembled.sources().find(|(id, ..)| *id == source)?;
+    // What comes once is not to be taken by somebody who only looks.
+    if !built.source.contract().replayable {
+        return None;
+    }
+    let cut = newest.and_then(|sealed| sealed.seal.sources.get(id));
+    built.source.open(encoding, cut, built.tasks).err()
 }

@@ -151,6 +151,24 @@ async fn every_edit_between_runs_is_allowed_or_refused_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_is_removed_and_put_back_goes_on_where_it_was() {
+    let place = Place::new();
+    let more = format!("{FILE}\n[sources.more]\nkind = \"generate\"\nrows = 10\n");
+    place.run(&more).await.unwrap();
+    let validation = validate(&place.host, &place.file(FILE)).unwrap();
+    assert_eq!(validation.findings[0].hints, ["its position is kept: put back under this name, it goes on behind it"]);
+    for name in ["b", "c"] {
+        place.put(name, 10);
+        place.run(FILE).await.unwrap();
+    }
+    let said = place.said(&more);
+    let back = (Verdict::Allowed, "source `more` is back: goes on behind its last position".to_owned());
+    assert!(said.contains(&back), "{said:?}");
+    place.run(&more).await.unwrap();
+    assert_eq!(place.rows("out"), 130, "what it had read is not read again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_weak_guarantee_is_refused_and_named() {
     let place = Place::new();
     let weak = FILE.replace("kind = \"files\"\npaths = [\"in/*.jsonl\"]", "kind = \"stdin\"");
@@ -188,6 +206,9 @@ async fn plugins_and_grants_are_checked_in_words() {
     let config = edited("[sinks.out.dirs]", "[sinks.out.config]\nfile-perfix = \"x\"\n[sinks.out.dirs]");
     let said = said(&config);
     assert!(said.contains("p.toml:13:1") && said.ends_with("did you mean `file-prefix`?"), "{said}");
+    let config = edited("[sinks.out.dirs]", "[sinks.out.config]\nextension = \"../x\"\n[sinks.out.dirs]");
+    let error = assemble(&place.host, &place.file(&config)).err().unwrap();
+    assert!(error.to_string().contains("expected a text that matches"), "{error}");
     std::fs::write(place.dir.path().join("text.wasm"), "hello").unwrap();
     let error = assemble(&place.host, &place.file(&edited("builtin:files", "text.wasm"))).err().unwrap();
     assert!(error.to_string().contains("not a WebAssembly component"), "{error}");
@@ -207,8 +228,16 @@ async fn a_blocked_epoch_waits_for_a_decision_and_then_goes_on() {
     assert_eq!(wrong.kind(), ErrorKind::Config);
     assert_eq!(wrong.messages()[0].1, [format!("blocked at sink `out`: epoch {epoch}")]);
 
+    let validation = validate(&place.host, &file).unwrap();
+    let [blocked] = validation.blocked.as_slice() else { panic!("{validation:?}") };
+    assert_eq!((blocked.sink.as_str(), blocked.epoch), ("out", epoch));
+    let command = format!("tidegate resolve p.toml --sink out --epoch {epoch} --choice retry|give-up --by WHO");
+    assert_eq!(blocked.command, command);
+    assert!(validation.passed(), "{validation:?}");
+
     let resolved = resolve(&file, &request(epoch, Resolution::Retry), &SystemClock).unwrap();
     assert!(!resolved.again);
+    assert_eq!(validate(&place.host, &file).unwrap().blocked, []);
     assert!(resolve(&file, &request(epoch, Resolution::Retry), &SystemClock).unwrap().again);
     // The destination had it all along; the repeated commit changes nothing.
     let report = place.run(FILE).await.unwrap();

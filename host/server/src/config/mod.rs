@@ -5,6 +5,7 @@
 
 mod error;
 mod reader;
+mod reference;
 mod sections;
 mod tables;
 mod units;
@@ -21,6 +22,7 @@ use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 
 pub use error::{ConfigError, Problem};
 pub use reader::{Absent, Key, Shape, Table};
+pub use reference::reference;
 pub use tables::ALL as TABLES;
 pub use units::show_duration;
 

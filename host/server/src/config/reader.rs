@@ -126,8 +126,12 @@ impl<'t> Document<'t> {
 
     /// Notes a problem at a place.
     pub(crate) fn problem(&self, span: Range<usize>, message: impl Into<String>, hints: Vec<String>) {
-        let at = Some(self.place(span.start));
-        self.problems.borrow_mut().push(Problem { at, message: message.into(), hints });
+        let problem = Problem { at: Some(self.place(span.start)), message: message.into(), hints };
+        let mut problems = self.problems.borrow_mut();
+        // A key that is read in several places is missing once.
+        if !problems.contains(&problem) {
+            problems.push(problem);
+        }
     }
 
     /// All problems, in the order of the file.
@@ -137,6 +141,9 @@ impl<'t> Document<'t> {
         problems
     }
 }
+
+/// Where an operator finds the keys that there are.
+pub(super) const ALL_KEYS: &str = "`tidegate config reference` lists every key";
 
 /// The nearest of `known`, if it is near enough to be meant.
 pub(crate) fn nearest<'k>(given: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
@@ -182,7 +189,7 @@ impl<'d, 'i> Section<'d, 'i> {
         for key in section.table.keys() {
             if !known.contains(&key.get_ref().as_ref()) {
                 let message = format!("unknown key `{}` in {}", key.get_ref(), section.title());
-                document.problem(key.span(), message, vec![suggest(key.get_ref(), &known)]);
+                document.problem(key.span(), message, vec![suggest(key.get_ref(), &known), ALL_KEYS.to_owned()]);
             }
         }
         section

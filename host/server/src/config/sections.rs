@@ -462,9 +462,10 @@ impl<'d, 'i> Reading<'d, 'i> {
         let sinks = file.all_sinks().flat_map(|(id, sink, _)| {
             sink.dirs.values().map(move |grant| (id.clone(), plain(&grant.path))).collect::<Vec<_>>()
         });
-        let state = plain(&file.pipeline.state);
+        let state = real(&file.pipeline.state);
         for (sink, dir) in sinks {
-            if dir.starts_with(&state) || state.starts_with(&dir) {
+            let place = real(&dir);
+            if place.starts_with(&state) || state.starts_with(&place) {
                 let message = format!(
                     "the state directory and a directory of sink `{sink}` lie in each other: {}",
                     dir.display()
@@ -499,4 +500,15 @@ fn plain(path: &Path) -> PathBuf {
         }
     }
     plain
+}
+
+/// Where the path leads, through symbolic links as far as it exists; the rest as [`plain`] has it.
+fn real(path: &Path) -> PathBuf {
+    for existing in path.ancestors() {
+        if let Ok(found) = existing.canonicalize() {
+            let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
+            return plain(&found.join(rest));
+        }
+    }
+    plain(path)
 }

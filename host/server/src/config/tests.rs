@@ -152,19 +152,19 @@ dirs.output = "bad"
 fn unknown_keys_are_named_with_place_and_nearest_known_key() {
     assert_eq!(
         said("state = \"state\"", "state = \"state\"\nguarante = \"exactly-once\""),
-        "p.toml:5:1: unknown key `guarante` in [pipeline]\nhint: did you mean `guarantee`?"
+        "p.toml:5:1: unknown key `guarante` in [pipeline]\nhint: did you mean `guarantee`?\nhint: `tidegate config reference` lists every key"
     );
     assert_eq!(
         said("format =", "max_line = \"1MiB\"\nformat ="),
-        "p.toml:9:1: unknown key `max_line` in [sources.flights]\nhint: did you mean `max-line`?"
+        "p.toml:9:1: unknown key `max_line` in [sources.flights]\nhint: did you mean `max-line`?\nhint: `tidegate config reference` lists every key"
     );
     assert_eq!(
         said("[sinks.out.dirs]", "[sinks.out.limits]\n  memroy = \"1MiB\"\n[sinks.out.dirs]"),
-        "p.toml:15:3: unknown key `memroy` in [sinks.out.limits]\nhint: did you mean `memory`?"
+        "p.toml:15:3: unknown key `memroy` in [sinks.out.limits]\nhint: did you mean `memory`?\nhint: `tidegate config reference` lists every key"
     );
     assert_eq!(
         said("[sinks.out.dirs]", "secrets.a = { env = \"A\", vault = \"x\" }\n[sinks.out.dirs]"),
-        "p.toml:14:26: unknown key `vault` in [sinks.out.secrets.a]\nhint: known are: `env`, `file`"
+        "p.toml:14:26: unknown key `vault` in [sinks.out.secrets.a]\nhint: known are: `env`, `file`\nhint: `tidegate config reference` lists every key"
     );
     assert!(said("[sinks.out]", "[sink.other]\nx = 1\n[sinks.out]").contains("did you mean `sinks`?"));
 }
@@ -300,4 +300,30 @@ fn files_that_are_no_text_are_refused() {
     assert!(error.to_string().contains("this is a directory"), "{error}");
     let error = load(&dir.path().join("absent.toml")).unwrap_err();
     assert!(error.unreadable && error.to_string().contains("cannot read the pipeline file"), "{error}");
+}
+
+#[test]
+fn links_do_not_hide_a_state_directory_among_outputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let base = dir.path();
+    std::fs::create_dir(base.join("out")).unwrap();
+    std::os::unix::fs::symlink("out", base.join("link")).unwrap();
+    let text = |state: &str, paths: &str| {
+        format!(
+            "[pipeline]\nname = \"p\"\nstate = \"{state}\"\n[sources.in]\nkind = \"files\"\npaths = \
+             [\"{paths}\"]\nformat = \"raw\"\n[sinks.out]\nplugin = \"builtin:files\"\n[sinks.out.dirs]\noutput = \"out\"\n"
+        )
+    };
+    let said = |state: &str, paths: &str| match parse(&text(state, paths), Path::new("p.toml"), base) {
+        Ok(_) => String::new(),
+        Err(error) => error.to_string(),
+    };
+    assert_eq!(said("state", "in/*"), "");
+    assert!(said("link/state", "in/*").contains("lie in each other"));
+}
+
+#[test]
+fn what_is_missing_is_said_once() {
+    let error = parse("", Path::new("p.toml"), Path::new("/b")).unwrap_err().to_string();
+    assert_eq!(error.matches("lacks `sources`").count(), 1, "{error}");
 }

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tidegate_server::{MismatchPolicy, Moment, SinkId};
 
-use crate::exit::EXIT_CODES;
+use crate::exit::AFTER_HELP;
 
 /// A sink runtime for data streams: what a pipeline writes becomes visible only when the checkpoint that covers it is
 /// durable, and then exactly once.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, about, after_help = EXIT_CODES, disable_help_subcommand = true)]
+#[command(name = "tidegate", version, about, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -24,8 +24,13 @@ pub(crate) enum Command {
     ///
     /// Ctrl-C or SIGTERM stops it with a sealed and committed epoch; a second Ctrl-C leaves at once and loses nothing.
     Run(Box<RunArgs>),
-    /// Check a pipeline file, its plugins and grants, and what has changed since the last run; changes nothing
+    /// Check a pipeline file, its plugins and grants, its state and what has changed since the last run; changes nothing
+    ///
+    /// The destinations are not asked. Ends with 3 when a run would be refused, with 5 when an epoch is blocked.
     Validate(FileArgs),
+    /// What can be written in a pipeline file
+    #[command(subcommand)]
+    Config(ConfigCommand),
     /// Look at sink plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -36,6 +41,27 @@ pub(crate) enum Command {
     Ledger(FileArgs),
     /// Decide about an epoch that is blocked, while the pipeline is not running
     Resolve(ResolveArgs),
+}
+
+impl Command {
+    /// Whether data is to be JSON.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Command::Run(args) => args.output.json,
+            Command::Validate(args) | Command::Ledger(args) => args.output.json,
+            Command::Config(ConfigCommand::Reference) => false,
+            Command::Plugin(PluginCommand::Inspect(args)) => args.output.json,
+            Command::Checkpoint(CheckpointCommand::List(args) | CheckpointCommand::Verify(args)) => args.output.json,
+            Command::Checkpoint(CheckpointCommand::Show(args)) => args.output.json,
+            Command::Resolve(args) => args.output.json,
+        }
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every table and key with type, default and meaning, as comments of a TOML file
+    Reference,
 }
 
 #[derive(Debug, Subcommand)]
@@ -229,7 +255,7 @@ mod tests {
     #[test]
     fn help_tells_exit_codes_and_hides_options_for_tests() {
         let error = read("tidegate --help").unwrap_err();
-        assert!(error.to_string().contains("Exit codes:"));
+        assert!(error.to_string().contains("Exit codes:") && error.to_string().contains("tidegate config reference"));
         let run = read("tidegate run --help").unwrap_err().to_string();
         assert!(!run.contains("hold-at") && run.contains("--accept"));
     }

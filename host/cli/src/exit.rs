@@ -8,12 +8,12 @@ use std::process::ExitCode;
 pub(crate) enum Exit {
     /// Finished, or stopped with everything committed. Also when there was nothing to do.
     Done = 0,
-    /// Failed. Starting again may help.
+    /// Failed, or standard output could not be written. Starting again may help.
     Failed = 1,
     /// The command line or the pipeline file is wrong.
     Usage = 2,
-    /// Refused: log and destination disagree, the file does not fit the state, or the guarantee is too weak. Nothing at
-    /// any destination was changed.
+    /// Refused: log and destination disagree, the file or the input does not fit the state, or the guarantee is too weak.
+    /// Nothing at any destination was changed.
     Refused = 3,
     /// Stopped with epochs that are sealed and not yet committed. Starting again finishes them.
     InDoubt = 4,
@@ -28,17 +28,28 @@ pub(crate) enum Exit {
 }
 
 /// The list for `--help`.
-pub(crate) const EXIT_CODES: &str = "\
+macro_rules! exit_codes {
+    () => {
+        "\
 Exit codes:
     0  finished, or stopped with everything committed; also when nothing was to be done
     1  failed; starting again may help
     2  the command line or the pipeline file is wrong
-    3  refused: log and destination disagree, the file does not fit the state, or the guarantee is too weak
+    3  refused: log and destination disagree, the file or the input does not fit the state, or the guarantee is too weak
     4  stopped with epochs sealed and not yet committed; starting again finishes them
     5  blocked: a person must decide, see `tidegate resolve`
     6  another process, or a newer run, owns the pipeline
     7  the log cannot be read or written
-  130  left at once on a second Ctrl-C; nothing is lost";
+  130  left at once on a second Ctrl-C; nothing is lost"
+    };
+}
+
+/// What `--help` says last.
+pub(crate) const AFTER_HELP: &str =
+    concat!("`tidegate config reference` prints every table and key of a pipeline file.\n\n", exit_codes!());
+
+#[cfg(test)]
+const EXIT_CODES: &str = exit_codes!();
 
 impl Exit {
     #[cfg(test)]

@@ -12,7 +12,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command};
+use args::{Cli, Command, ConfigCommand};
 use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
@@ -20,25 +20,41 @@ fn main() -> ExitCode {
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version go to standard output and are no failure; a closed pipe is none either.
-            let _ = error.print();
-            return if error.use_stderr() { Exit::Usage.into() } else { Exit::Done.into() };
+            // Help and version are data and no failure.
+            if error.use_stderr() {
+                let _ = error.print();
+                return Exit::Usage.into();
+            }
+            output::noted(error.print());
+            return output::judge(Exit::Done).into();
         }
     };
     start_log();
-    match dispatch(&cli) {
-        Ok(exit) => exit.into(),
+    let exit = match dispatch(&cli) {
+        Ok(exit) => exit,
         Err(failure) => {
             failure.lines().iter().for_each(|line| output::say(line));
-            failure.exit.into()
+            if cli.command.json() {
+                // The lines of `run` are a stream; what ends it has the same name however it ends.
+                match &cli.command {
+                    Command::Run(_) => output::print_json_line(&failure.json("end")),
+                    _ => output::print_json(&failure.json("error")),
+                }
+            }
+            failure.exit
         }
-    }
+    };
+    output::judge(exit).into()
 }
 
 fn dispatch(cli: &Cli) -> commands::Outcome {
     match &cli.command {
         Command::Run(args) => commands::run::run(args),
         Command::Validate(args) => commands::validate::run(args),
+        Command::Config(ConfigCommand::Reference) => {
+            output::print(&tidegate_server::config::reference());
+            Ok(Exit::Done)
+        }
         Command::Plugin(command) => commands::plugin::run(command),
         Command::Checkpoint(command) => commands::checkpoint::run(command),
         Command::Ledger(args) => commands::ledger::run(args),
@@ -46,10 +62,13 @@ fn dispatch(cli: &Cli) -> commands::Outcome {
     }
 }
 
-/// Log lines above `TIDEGATE_LOG` (default `warn`) go to standard error.
+/// What is logged unless `TIDEGATE_LOG` says otherwise. The driver's warnings are told as notices already.
+const LOGGED: &str = "warn,tidegate_pipeline::driver=error";
+
+/// Log lines above `TIDEGATE_LOG` go to standard error.
 fn start_log() {
     let filter = std::env::var("TIDEGATE_LOG").ok().and_then(|text| EnvFilter::try_new(text).ok());
-    let filter = filter.unwrap_or_else(|| EnvFilter::new("warn"));
+    let filter = filter.unwrap_or_else(|| EnvFilter::new(LOGGED));
     let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr()) && std::env::var_os("NO_COLOR").is_none();
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

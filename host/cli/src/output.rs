@@ -1,10 +1,13 @@
-//! Printing: data on standard output, talk on standard error. Neither may ever end the process by failing.
+//! Printing: data on standard output, talk on standard error. Neither may ever end the process by failing; that data
+//! could not be printed is told by the exit code.
 
 use std::io::{self, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use indicatif::MultiProgress;
 use serde::Serialize;
+use serde_json::{Value, json};
 use tidegate_server::{ErrorKind, ServerError};
 
 use crate::exit::Exit;
@@ -31,6 +34,13 @@ impl Failure {
             ErrorKind::Failed => Exit::Failed,
         };
         Self { exit, messages: error.messages() }
+    }
+
+    /// For machines: `event` is what the object is called.
+    pub(crate) fn json(&self, event: &str) -> Value {
+        let errors: Vec<_> =
+            self.messages.iter().map(|(message, hints)| json!({"message": message, "hints": hints})).collect();
+        json!({"event": event, "result": "error", "exit": self.exit as u8, "errors": errors})
     }
 
     /// As printed: `error:` lines, each followed by its `hint:` lines.
@@ -100,10 +110,28 @@ impl Write for Talk {
     }
 }
 
-/// Prints data. Whoever closed standard output has seen enough, which is no failure either.
+/// Data could not be printed.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Prints data. Whoever closed standard output has seen enough; every other failure counts, see [`judge`].
 pub(crate) fn print(text: &str) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    noted(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
+}
+
+/// Notes what became of printing data.
+pub(crate) fn noted(printed: io::Result<()>) {
+    if let Err(error) = printed
+        && error.kind() != io::ErrorKind::BrokenPipe
+        && !LOST.swap(true, Ordering::Relaxed)
+    {
+        say(&format!("error: standard output cannot be written: {error}"));
+    }
+}
+
+/// The exit code of a process that would end with `exit`: one that could not print its data has not done what was asked.
+pub(crate) fn judge(exit: Exit) -> Exit {
+    if exit == Exit::Done && LOST.load(Ordering::Relaxed) { Exit::Failed } else { exit }
 }
 
 /// Prints one line of data.

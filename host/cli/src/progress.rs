@@ -139,16 +139,26 @@ pub(crate) fn notice(notice: &Notice) -> Option<String> {
             Some(format!("run {} goes on behind epoch {}", run.number, from.epoch))
         }
         Notice::RunOpened { run, from: None } => Some(format!("run {} begins at the beginning", run.number)),
+        other => warning(other).map(|text| format!("warning: {text}")),
+    }
+}
+
+/// What a person should be warned of, if anything.
+pub(crate) fn warning(notice: &Notice) -> Option<String> {
+    match notice {
         Notice::InDoubt { sink, of, reason } => {
-            Some(format!("warning: epoch {} at sink `{sink}` is in doubt and will be settled: {reason}", of.epoch))
+            Some(format!("epoch {} at sink `{sink}` is in doubt and will be settled: {reason}", of.epoch))
         }
         Notice::Blocked { sink, of, reason } => Some(format!(
-            "warning: epoch {} at sink `{sink}` is blocked, a person must decide: {}",
+            "epoch {} at sink `{sink}` is blocked, a person must decide: {}",
             of.epoch,
             blocked_words(reason)
         )),
-        Notice::Warning(text) => Some(format!("warning: {text}")),
-        Notice::EpochPrepared { .. } | Notice::EpochSealed { .. } | Notice::EpochCommitted { .. } => None,
+        Notice::Warning(text) => Some(text.clone()),
+        Notice::RunOpened { .. }
+        | Notice::EpochPrepared { .. }
+        | Notice::EpochSealed { .. }
+        | Notice::EpochCommitted { .. } => None,
     }
 }
 
@@ -178,6 +188,7 @@ pub(crate) fn json(progress: &Progress) -> Value {
         "rows-committed": progress.rows_committed,
         "rows-dead-lettered": progress.rows_dead_lettered,
         "epochs-sealed": progress.epochs_sealed,
+        "epochs-committed": progress.epochs_committed,
         "last-commit-at": progress.last_commit_at,
         "last-seal-at": progress.last_seal_at,
         "last-checkpoint-ms": progress.last_checkpoint_millis,

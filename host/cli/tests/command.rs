@@ -90,7 +90,10 @@ fn wrong_command_lines_and_files_end_with_2_and_a_hint() {
     assert_eq!(place.tidegate(&["run"]).status.code(), Some(2));
     let output = place.tidegate(&["run", "p.toml"]);
     assert_eq!(output.status.code(), Some(2));
-    assert_eq!(talk(&output), "error: p.toml:8:1: unknown key `sede` in [sources.made]\nhint: did you mean `seed`?\n");
+    assert_eq!(
+        talk(&output),
+        "error: p.toml:8:1: unknown key `sede` in [sources.made]\nhint: did you mean `seed`?\nhint: `tidegate config reference` lists every key\n"
+    );
     assert!(output.stdout.is_empty());
     let help = place.tidegate(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
@@ -229,4 +232,155 @@ fn the_same_wish_to_go_back_is_carried_out_once() {
         assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
         assert_eq!(place.rows(), again);
     }
+}
+
+impl Place {
+    fn json(&self, arguments: &[&str]) -> (Option<i32>, Vec<serde_json::Value>) {
+        let output = self.tidegate(arguments);
+        let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter();
+        (output.status.code(), values.collect::<Result<_, _>>().unwrap())
+    }
+}
+
+#[test]
+fn standard_input_runs_with_the_guarantee_that_the_hint_names() {
+    let place = Place::new("");
+    let file = place.path().join("p.toml");
+    let text = std::fs::read_to_string(&file).unwrap().replace("\"generate\"", "\"stdin\"\nformat = \"json-lines\"");
+    std::fs::write(&file, &text).unwrap();
+    for wanted in ["exactly-once", "at-least-once"] {
+        let asks = format!("name = \"p\"\nguarantee = \"{wanted}\"");
+        std::fs::write(&file, text.replace("name = \"p\"", &asks)).unwrap();
+        let output = place.tidegate(&["run", "p.toml"]);
+        assert_eq!(output.status.code(), Some(3));
+        let hint = "hint: write guarantee = \"at-most-once\" in [pipeline] if that is enough";
+        assert!(talk(&output).contains(hint), "{}", talk(&output));
+    }
+    let mut rows = 0;
+    for wanted in ["at-most-once", "best-effort"] {
+        let asks = format!("name = \"p\"\nguarantee = \"{wanted}\"");
+        std::fs::write(&file, text.replace("name = \"p\"", &asks)).unwrap();
+        assert_eq!(place.tidegate(&["validate", "p.toml"]).status.code(), Some(0));
+        let mut child = place.command(&["run", "p.toml"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"{\"n\":1}\n{\"n\":2}\n").unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+        rows += 2;
+        assert_eq!(place.rows(), rows, "{}", talk(&output));
+    }
+}
+
+#[test]
+fn early_errors_are_objects_for_machines_too() {
+    let place = Place::new("sede = 1");
+    for (arguments, event) in [
+        (["run", "p.toml", "--json"].as_slice(), "end"),
+        (&["validate", "p.toml", "--json"], "error"),
+        (&["checkpoint", "list", "p.toml", "--json"], "error"),
+        (&["ledger", "none.toml", "--json"], "error"),
+        (&["plugin", "inspect", "p.toml", "--json"], "error"),
+    ] {
+        let (code, values) = place.json(arguments);
+        assert_eq!((code, values.len()), (Some(2), 1), "{arguments:?}");
+        assert_eq!((&values[0]["event"], &values[0]["exit"]), (&event.into(), &2.into()), "{arguments:?}");
+        assert!(values[0]["errors"][0]["message"].is_string());
+    }
+}
+
+#[test]
+fn keys_for_machines_have_one_spelling() {
+    let place = Place::new(FINITE);
+    let (_, run) = place.json(&["run", "p.toml", "--json"]);
+    let (_, inspected) = place.json(&["plugin", "inspect", "builtin:files", "--json"]);
+    assert!(run[0]["guarantee"]["survives-second-host"].is_boolean(), "{run:?}");
+    assert_eq!(run.last().unwrap()["progress"]["epochs-committed"], run.last().unwrap()["progress"]["epochs-sealed"]);
+    assert!(inspected[0]["description"]["abilities"]["atomic-scope"].is_string(), "{inspected:?}");
+    let text = format!("{run:?}{}", inspected[0]["description"]["abilities"]);
+    assert!(!text.contains("_scope") && !text.contains("_second"), "{text}");
+}
+
+#[test]
+fn data_that_cannot_be_printed_is_a_failure() {
+    let place = Place::new(FINITE);
+    assert_eq!(place.tidegate(&["run", "p.toml"]).status.code(), Some(0));
+    for arguments in [
+        ["checkpoint", "list", "p.toml"].as_slice(),
+        &["ledger", "p.toml", "--json"],
+        &["run", "p.toml", "--json"],
+        &["config", "reference"],
+        &["--help"],
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = place.command(arguments).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+        let output = output.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", talk(&output));
+        assert_eq!(talk(&output).matches("error: standard output cannot be written").count(), 1, "{}", talk(&output));
+    }
+}
+
+#[test]
+fn the_reference_is_printed() {
+    let place = Place::new(FINITE);
+    let output = place.tidegate(&["config", "reference"]);
+    assert_eq!((output.status.code(), talk(&output).as_str()), (Some(0), ""));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.lines().all(|line| line.is_empty() || line.starts_with('#')), "{text}");
+    assert!(text.contains("# on-bad-row: ") && text.contains("at-most-once"), "{text}");
+}
+
+#[test]
+fn every_decision_is_told_what_became_of_it() {
+    let place = Place::new(FINITE);
+    let accept = ["run", "p.toml", "--accept", "out=accept-loss", "--json"];
+    let fate = |values: &[serde_json::Value]| values.last().unwrap()["decisions"][0]["fate"].clone();
+    let (code, values) = place.json(&accept);
+    assert_eq!((code, fate(&values)), (Some(0), "not-needed".into()));
+    std::fs::remove_dir_all(place.path().join("out")).unwrap();
+    let output = place.tidegate(&accept[..4]);
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    let applied = "--accept out=accept-loss: applied, recorded as decision `accept-out-accept-loss`";
+    assert!(talk(&output).contains(applied), "{}", talk(&output));
+    let (code, values) = place.json(&accept);
+    assert_eq!((code, fate(&values)), (Some(0), "used-before".into()));
+}
+
+#[test]
+fn a_decision_that_cannot_help_is_not_passed_over() {
+    let place = Place::new(FINITE);
+    assert_eq!(place.tidegate(&["run", "p.toml"]).status.code(), Some(0));
+    std::fs::remove_dir_all(place.path().join("state")).unwrap();
+    let wrong = place.tidegate(&["run", "p.toml", "--accept", "out=accept-loss"]);
+    assert_eq!(wrong.status.code(), Some(3));
+    assert!(talk(&wrong).contains("hint: --accept out=accept-loss does not fit this"), "{}", talk(&wrong));
+    let accept = ["run", "p.toml", "--accept", "out=accept-duplicates"];
+    assert_eq!(place.tidegate(&accept).status.code(), Some(0));
+    // The same loss of state again, under the log of the first acceptance: the id is spent.
+    let newest = place.json(&["checkpoint", "list", "p.toml", "--json"]).1.remove(0);
+    let first = newest.as_array().unwrap()[0]["epoch"].to_string();
+    let back = ["run", "p.toml", "--from", &first, "--accept", "out=accept-duplicates"];
+    let output = place.tidegate(&back);
+    assert_eq!(output.status.code(), Some(3), "{}", talk(&output));
+    let said = talk(&output);
+    assert!(said.contains("decision `accept-out-accept-duplicates` was used before"), "{said}");
+    assert!(said.contains(&format!("the run would go back to epoch {first}")), "{said}");
+    assert!(said.contains("--decision-id with a new id"), "{said}");
+}
+
+#[test]
+fn input_that_no_longer_fits_is_refused_by_every_command() {
+    let place = Place::new("");
+    let file = place.path().join("p.toml");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let files = "\"files\"\npaths = [\"in.txt\"]\nformat = \"raw\"\nrate = 200";
+    std::fs::write(&file, text.replace("\"generate\"", files)).unwrap();
+    std::fs::write(place.path().join("in.txt"), "row\n".repeat(20_000)).unwrap();
+    let mut running = place.start(&["run", "p.toml", "--hold-at", "sealed:3"], "held sealed");
+    running.child.kill().unwrap();
+    running.end();
+    std::fs::write(place.path().join("in.txt"), "other\n").unwrap();
+    for command in ["validate", "run"] {
+        let output = place.tidegate(&[command, "p.toml"]);
+        assert_eq!(output.status.code(), Some(3), "{command}: {}", talk(&output));
+    }
+    assert_eq!(place.json(&["run", "p.toml", "--json"]).1.last().unwrap()["result"], "refused");
 }

@@ -6,7 +6,7 @@ use tidegate_server::{Description, Encoding, Inspection};
 use super::{Outcome, host};
 use crate::args::{InspectArgs, PluginCommand};
 use crate::exit::Exit;
-use crate::output::{Failure, one_line, print, print_json};
+use crate::output::{Failure, one_line, print, print_json, say};
 use crate::words::{count, span};
 
 pub(crate) fn run(command: &PluginCommand) -> Outcome {
@@ -16,15 +16,15 @@ pub(crate) fn run(command: &PluginCommand) -> Outcome {
 
 fn inspect(args: &InspectArgs) -> Outcome {
     let inspection = host()?.inspect(&args.plugin)?;
+    let refused = inspection.description.as_ref().err().map(|error| Failure::new(Exit::Usage, error.to_string()));
     if args.output.json {
+        // Says itself that it is refused, and why.
         print_json(&json(&inspection));
-    } else {
-        print(&text(&inspection));
+        refused.iter().flat_map(Failure::lines).for_each(|line| say(&line));
+        return Ok(refused.map_or(Exit::Done, |failure| failure.exit));
     }
-    match &inspection.description {
-        Ok(_) => Ok(Exit::Done),
-        Err(error) => Err(Failure::new(Exit::Usage, error.to_string())),
-    }
+    print(&text(&inspection));
+    refused.map_or(Ok(Exit::Done), Err)
 }
 
 fn json(inspection: &Inspection) -> Value {
@@ -36,8 +36,22 @@ fn json(inspection: &Inspection) -> Value {
         "exports": inspection.exports,
         "admitted": inspection.description.is_ok(),
         "refused": inspection.description.as_ref().err().map(ToString::to_string),
-        "description": inspection.description.as_ref().ok(),
+        "description": inspection.description.as_ref().ok().map(described),
     })
+}
+
+/// With the spelling that all other keys have.
+fn described(description: &Description) -> Value {
+    let mut value = kebab(serde_json::to_value(description).unwrap_or_default());
+    value["abilities"] = kebab(value["abilities"].take());
+    value
+}
+
+fn kebab(value: Value) -> Value {
+    match value {
+        Value::Object(map) => map.into_iter().map(|(key, value)| (key.replace('_', "-"), value)).collect(),
+        other => other,
+    }
 }
 
 fn text(inspection: &Inspection) -> String {

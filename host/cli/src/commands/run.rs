@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tidegate_server::{
-    Assembled, Clock, Control, End, Moment, Notice, Observer, Progress, Ready, Report, RunOptions, SystemClock,
+    Assembled, Clock, Control, End, Fate, Moment, Notice, Observer, Progress, Ready, Report, RunOptions, SystemClock,
     Verdict, assemble,
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -76,6 +76,8 @@ async fn watched(ready: Ready, args: &RunArgs) -> Outcome {
         clock: Arc::new(SystemClock),
         lose_commit_answers: args.lose_commit_answers.unwrap_or(0),
     };
+    let used_before = ready.decisions(&options).into_iter().filter(|decision| decision.fate == Fate::UsedBefore);
+    used_before.for_each(|decision| say(&decision.words()));
     let began = Instant::now();
     let signals = tokio::spawn(stop_on_signal(control));
     let shown = tokio::spawn(show(Arc::clone(&watch), args.progress, args.output.json));
@@ -135,12 +137,13 @@ fn is_ignored(kind: SignalKind) -> bool {
 struct Watch {
     progress: Mutex<Progress>,
     hold: Option<(Moment, u64)>,
+    json: bool,
     reached: AtomicU64,
 }
 
 impl Watch {
     fn new(args: &RunArgs) -> Self {
-        Self { progress: Mutex::default(), hold: args.hold_at, reached: AtomicU64::new(0) }
+        Self { progress: Mutex::default(), hold: args.hold_at, json: args.output.json, reached: AtomicU64::new(0) }
     }
 
     fn latest(&self) -> Progress {
@@ -162,6 +165,9 @@ impl Observer for Watch {
     fn notice(&self, notice: &Notice) {
         if let Some(line) = progress::notice(notice) {
             say(&crate::output::one_line(&line));
+        }
+        if let Some(warning) = progress::warning(notice).filter(|_| self.json) {
+            print_json_line(&json!({"event": "warning", "message": warning}));
         }
     }
 
@@ -204,8 +210,11 @@ async fn show(watch: Arc<Watch>, kind: ProgressKind, json: bool) {
     }
 }
 
-fn exit_of(end: &End) -> Exit {
-    match end {
+fn exit_of(report: &Report) -> Exit {
+    if report.input_changed {
+        return Exit::Refused;
+    }
+    match &report.end {
         End::Finished | End::Stopped => Exit::Done,
         End::StoppedInDoubt { .. } => Exit::InDoubt,
         End::Blocked { .. } => Exit::Blocked,
@@ -218,8 +227,11 @@ fn exit_of(end: &End) -> Exit {
     }
 }
 
-fn end_name(end: &End) -> &'static str {
-    match end {
+fn end_name(report: &Report) -> &'static str {
+    if report.input_changed {
+        return "refused";
+    }
+    match &report.end {
         End::Finished => "finished",
         End::Stopped => "stopped",
         End::StoppedInDoubt { .. } => "stopped-in-doubt",
@@ -233,9 +245,11 @@ fn end_name(end: &End) -> &'static str {
 
 /// Says how it ended, and returns the exit code for it.
 fn conclude(report: &Report, took: Duration, went_back: bool, json: bool) -> Exit {
-    let exit = exit_of(&report.end);
+    let exit = exit_of(report);
     let (message, hints) = report.words();
     let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+    let settled = report.decisions.iter().filter(|decision| decision.fate != Fate::UsedBefore);
+    settled.for_each(|decision| say(&decision.words()));
     match exit {
         Exit::Done if report.nothing_new() => {
             say("finished before, and nothing has changed since: no new input, nothing was written");
@@ -256,11 +270,12 @@ fn conclude(report: &Report, took: Duration, went_back: bool, json: bool) -> Exi
     if json {
         print_json_line(&json!({
             "event": "end",
-            "result": end_name(&report.end),
+            "result": end_name(report),
             "exit": exit as u8,
             "message": message,
             "hints": hints,
             "nothing-new": report.nothing_new(),
+            "decisions": report.decisions,
             "ms": millis,
             "progress": progress::json(&report.progress),
         }));
@@ -275,11 +290,11 @@ fn summary(report: &Report, millis: u64) -> Vec<String> {
     }
     let rate = (u128::from(progress.rows_read) * 1000).checked_div(u128::from(millis)).unwrap_or(0);
     let mut lines = vec![format!(
-        "  {} read in {} ({} rows/s), {} sealed{}",
+        "  {} read in {} ({} rows/s), {}{}",
         counted(progress.rows_read, "row"),
         span(millis),
         count(u64::try_from(rate).unwrap_or(u64::MAX)),
-        counted(progress.epochs_sealed, "epoch"),
+        sealed(progress),
         match progress.waiting.len() as u64 {
             0 => String::new(),
             waiting => format!(", {} outstanding", counted(waiting, "commit")),
@@ -295,4 +310,26 @@ fn summary(report: &Report, millis: u64) -> Vec<String> {
         lines.push(format!("  {} runs", count(progress.runs)));
     }
     lines
+}
+
+/// How many epochs were sealed, and how many of them every sink has, where that is another number.
+fn sealed(progress: &Progress) -> String {
+    let sealed = format!("{} sealed", counted(progress.epochs_sealed, "epoch"));
+    match progress.epochs_committed == progress.epochs_sealed {
+        true => sealed,
+        false => format!("{sealed}, {} committed by every sink", count(progress.epochs_committed)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn epochs_that_not_every_sink_has_are_counted_apart() {
+        let mut progress = Progress { epochs_sealed: 7, epochs_committed: 7, ..Progress::default() };
+        assert_eq!(sealed(&progress), "7 epochs sealed");
+        progress.epochs_committed = 5;
+        assert_eq!(sealed(&progress), "7 epochs sealed, 5 committed by every sink");
+    }
 }

@@ -7,6 +7,7 @@ use super::{Outcome, host, load};
 use crate::args::FileArgs;
 use crate::exit::Exit;
 use crate::output::{print, print_json};
+use crate::words::counted;
 
 pub(crate) fn run(args: &FileArgs) -> Outcome {
     let file = load(&args.file)?;
@@ -17,7 +18,11 @@ pub(crate) fn run(args: &FileArgs) -> Outcome {
     } else {
         print(&text(&validation));
     }
-    Ok(if passed { Exit::Done } else { Exit::Refused })
+    Ok(match (passed, validation.blocked.is_empty()) {
+        (false, _) => Exit::Refused,
+        (true, false) => Exit::Blocked,
+        (true, true) => Exit::Done,
+    })
 }
 
 /// The guarantee, what it rests on and what limits it, one line each.
@@ -39,8 +44,8 @@ fn text(validation: &Validation) -> String {
     lines.push(match &validation.state {
         None => "state: none yet".to_owned(),
         Some(state) => format!(
-            "state: {} runs, {}{}; {}",
-            state.runs,
+            "state: {}, {}{}; {}",
+            counted(state.runs as u64, "run"),
             state.newest_epoch.map_or("no epoch".to_owned(), |epoch| format!("newest epoch {epoch}")),
             if state.finished { ", finished" } else { "" },
             if state.unchanged { "the file has not changed since" } else { "the file has changed since" },
@@ -55,9 +60,15 @@ fn text(validation: &Validation) -> String {
         lines.push(format!("{word}: {}", finding.message));
         lines.extend(finding.hints.iter().map(|hint| format!("  hint: {hint}")));
     }
-    lines.push(match validation.passed() {
-        true => "ok: the pipeline can start".to_owned(),
-        false => "the pipeline would not start".to_owned(),
-    });
+    for blocked in &validation.blocked {
+        lines.push(format!("blocked: epoch {} at sink `{}`: {}", blocked.epoch, blocked.sink, blocked.reason));
+        lines.push(format!("  hint: {}", blocked.command));
+    }
+    let end = match (validation.passed(), validation.blocked.is_empty()) {
+        (false, _) => "the pipeline would not start",
+        (true, false) => "blocked: a person must decide",
+        (true, true) => "ok: file, plugins and state fit; the destinations were not asked",
+    };
+    lines.push(end.to_owned());
     lines.join("\n") + "\n"
 }

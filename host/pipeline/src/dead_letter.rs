@@ -1,7 +1,8 @@
 //! Rows that could not be read or were not taken, as rows of the dead-letter sink.
 //!
 //! One JSON object per row: where it came from, why, and its bytes (as text where they are UTF-8, else in base64), so
-//! that it can be mended and sent again.
+//! that it can be mended and sent again. A row longer than a line may be is cut, says so, and is found in full at the
+//! file and line that are named.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -28,6 +29,9 @@ struct DeadLetter<'a> {
     row: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     row_base64: Option<String>,
+    /// Present where `row` is only the beginning: how many bytes the whole row has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated_from_bytes: Option<u64>,
 }
 
 impl DeadLetter<'_> {
@@ -67,6 +71,7 @@ pub(crate) fn of_bad_rows(source: &SourceId, epoch: Epoch, bad: &[BadRow]) -> Ba
             reason: &row.reason,
             row: text,
             row_base64: base64,
+            truncated_from_bytes: (row.raw_len > row.raw.len() as u64).then_some(row.raw_len),
         }
         .write(&mut out);
     }
@@ -93,9 +98,32 @@ pub(crate) fn of_rejects<'a>(
             reason: &reject.message,
             row: text,
             row_base64: base64,
+            truncated_from_bytes: None,
         }
         .write(&mut out);
         rows += 1;
     }
     batch(out, rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_was_cut_says_how_long_it_is() {
+        let source = SourceId::new("s").expect("legal name");
+        let bad = |raw_len| BadRow {
+            partition: "f".into(),
+            line: 7,
+            reason: "too long".into(),
+            raw: Bytes::from_static(b"abc"),
+            raw_len,
+        };
+        let letters = of_bad_rows(&source, Epoch(1), &[bad(3), bad(4096)]);
+        let text = String::from_utf8(letters.bytes.to_vec()).expect("JSON is UTF-8");
+        let (whole, cut) = text.trim_end().split_once('\n').expect("two rows");
+        assert!(!whole.contains("truncated"), "{whole}");
+        assert!(cut.contains(r#""truncated_from_bytes":4096"#), "{cut}");
+    }
 }

@@ -16,6 +16,9 @@ use crate::record::{Blocked, EpochOutcome, OutcomeEntry};
 /// A plugin may ask for a longer wait than the backoff, up to this.
 const LONGEST_RETRY_AFTER_MS: u64 = 3_600_000;
 
+/// So many failures in a row, and a run that was asked to stop leaves the epoch to the next one.
+const TRIES_WHILE_STOPPING: u32 = 4;
+
 /// One sink's sealed epochs on their way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Lane {
@@ -48,6 +51,8 @@ struct Head {
     state: HeadState,
     /// Warned that its prepared work will not live much longer.
     warned: bool,
+    /// Why it was not committed, in the plugin's words; told once for each reason.
+    obstacle: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +106,8 @@ impl Lane {
         match (reason, self.head.is_none() && self.queue.is_empty()) {
             (Some(reason), true) => {
                 let state = HeadState::Blocked(reason);
-                self.head = Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, warned: false });
+                self.head =
+                    Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, warned: false, obstacle: None });
             }
             _ => self.queue.push_back((of, Origin::Older(attempt))),
         }
@@ -119,6 +125,12 @@ impl Lane {
     /// Nothing more will happen without a seal or a person.
     pub(super) fn at_rest(&self) -> bool {
         self.is_empty() || self.blocked().is_some()
+    }
+
+    /// It waits before a further try, after several that settled nothing.
+    pub(super) fn keeps_failing(&self) -> bool {
+        let failing = |head: &Head| head.state == HeadState::Waiting && head.failures >= TRIES_WHILE_STOPPING;
+        self.head.as_ref().is_some_and(failing)
     }
 
     pub(super) fn blocked(&self) -> Option<(EpochRef, &Blocked)> {
@@ -202,7 +214,8 @@ impl Coordinator {
                 (sent, PartState::InDoubt("sealed by an older run, which may have sent it".to_owned()))
             }
         };
-        Head { of, attempt, failures: 0, parts: vec![part; count], state: HeadState::Ready, warned: false }
+        let parts = vec![part; count];
+        Head { of, attempt, failures: 0, parts, state: HeadState::Ready, warned: false, obstacle: None }
     }
 
     /// Makes the next call for the head, or blocks it.
@@ -319,6 +332,10 @@ impl Coordinator {
                 return answer;
             }
             Err(fault) => {
+                if head.obstacle.as_ref() != Some(&fault.to_string()) {
+                    head.obstacle = Some(fault.to_string());
+                    answer.news = Some(fault.to_string());
+                }
                 read_fault(head, ask, indices, &fault, &mut answer, &mut lane.mute);
                 return answer;
             }
@@ -331,7 +348,10 @@ impl Coordinator {
                 _ if *part == PartState::Done => {}
                 Outcome::NotCommitted => *part = PartState::ToSend,
                 Outcome::Retry(after) => {
-                    *part = PartState::ToSend;
+                    // To a commit: nothing was done. To a question: no answer yet, and what was in doubt still is.
+                    if ask == Ask::Commit {
+                        *part = PartState::ToSend;
+                    }
                     answer.retry_after = answer.retry_after.max(after);
                 }
                 Outcome::Never => *part = PartState::Refused(Blocked::Never),
@@ -391,10 +411,16 @@ impl Coordinator {
         }
         head.failures = head.failures.saturating_add(1);
         if self.settings.spent(head.failures) {
-            let last = doubt.unwrap_or_else(|| "the destination did not commit it".to_owned());
+            let last = doubt.or_else(|| head.obstacle.clone());
+            let last = last.unwrap_or_else(|| "the destination did not commit it".to_owned());
             return self.block(sink, lane, Blocked::TriesSpent(last));
         }
         head.state = HeadState::Waiting;
+        let of = head.of;
+        if let Some(news) = answer.news.filter(|_| doubt.is_none()) {
+            self.warn(format!("sink `{sink}`: {of} is not committed: {news}; trying again"));
+        }
+        let Some(head) = lane.head.as_mut() else { return };
         let asked_for = answer.retry_after.unwrap_or(0).min(LONGEST_RETRY_AFTER_MS);
         let millis = self.settings.backoff(head.failures).max(asked_for);
         let timer = Timer::CommitRetry(sink.clone(), head.of);
@@ -470,6 +496,8 @@ struct Answer {
     fenced: bool,
     /// It left something open and brought no progress.
     failed: bool,
+    /// What the plugin said, if it had not said so before.
+    news: Option<String>,
     retry_after: Option<u64>,
 }
 

@@ -26,6 +26,8 @@ struct SinkStart {
     failures: u32,
     /// The last `fence` was answered with a fault, which is counted already.
     fence_failed: bool,
+    /// Why the newest call failed; told once for each reason.
+    fault: Option<CallFault>,
     position: Option<Position>,
 }
 
@@ -59,7 +61,8 @@ impl Coordinator {
         self.start.sinks.clear();
         for (sink, spec) in &self.graph.sinks {
             let step = if spec.abilities.observe { Step::Observe } else { Step::Observed };
-            let entry = SinkStart { step, waiting: false, failures: 0, fence_failed: false, position: None };
+            let entry =
+                SinkStart { step, waiting: false, failures: 0, fence_failed: false, fault: None, position: None };
             self.start.sinks.insert(sink.clone(), entry);
         }
         for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
@@ -116,7 +119,15 @@ impl Coordinator {
         } else {
             entry.waiting = true;
             let millis = self.settings.backoff(entry.failures);
+            let told = entry.fault.as_ref() == Some(&fault);
+            entry.fault = Some(fault.clone());
             self.emit(Effect::Wait { timer: Timer::StartRetry(sink.clone()), millis });
+            if !told {
+                self.warn(format!(
+                    "sink `{sink}`: {fault}; trying again, {} times at most",
+                    self.settings.commit_tries
+                ));
+            }
         }
     }
 
@@ -253,10 +264,14 @@ impl Coordinator {
     }
 
     pub(super) fn begin_fencing(&mut self) {
+        if self.writing.stopping {
+            return self.end_with_what_waits(true);
+        }
         self.phase = Phase::Fencing;
         for (sink, entry) in &mut self.start.sinks {
             let abilities = self.graph.sinks.get(sink).map(|spec| &spec.abilities);
             entry.failures = 0;
+            entry.fault = None;
             entry.step = match abilities {
                 Some(abilities) if abilities.fence => Step::Fence,
                 Some(abilities) if abilities.observe => Step::Confirm,
@@ -318,7 +333,12 @@ impl Coordinator {
             entry.failures = entry.failures.saturating_add(1);
         }
         if self.settings.spent(entry.failures) {
-            self.end(End::Superseded(format!("sink `{sink}` could not be fenced: it keeps changing")));
+            let end = match entry.fault.take() {
+                // Nobody took it from us: the destination does not let itself be fenced.
+                Some(fault) => End::Refused(Refusal::CannotObserve { sink: sink.clone(), fault }),
+                None => End::Superseded(format!("sink `{sink}` could not be fenced: it keeps changing")),
+            };
+            self.end(end);
             return;
         }
         entry.waiting = true;
@@ -327,6 +347,9 @@ impl Coordinator {
     }
 
     fn finish_start(&mut self) {
+        if self.writing.stopping && (self.phase == Phase::Cleaning || self.nothing_to_wait_for()) {
+            return self.end_with_what_waits(true);
+        }
         if self.phase == Phase::Finishing && self.lanes.values().all(super::commit::Lane::at_rest) {
             self.finished_older();
         }

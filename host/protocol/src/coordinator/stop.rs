@@ -9,10 +9,15 @@ use crate::record::{Blocked, Body, CutReason, Finished};
 impl Coordinator {
     pub(super) fn on_stop_requested(&mut self) {
         self.writing.stopping = true;
-        // Before the run is in the log there is nothing to bring to an end.
-        if matches!(self.phase, Phase::New | Phase::Observing) {
+        // Nothing of this run is staged or sent yet: there is nothing to bring to an end.
+        if matches!(self.phase, Phase::New | Phase::Observing | Phase::Fencing) {
             self.end_with_what_waits(true);
         }
+    }
+
+    /// Whoever asked to stop waits: what some tries did not settle is left to the next run.
+    pub(super) fn nothing_to_wait_for(&self) -> bool {
+        self.lanes.values().all(|lane| lane.at_rest() || (self.writing.stopping && lane.keeps_failing()))
     }
 
     /// P11: only what every sink has committed, and only when the log says so.
@@ -54,8 +59,7 @@ impl Coordinator {
         if !self.alive() || self.phase != Phase::Running || self.cutting() {
             return;
         }
-        let at_rest = self.lanes.values().all(super::commit::Lane::at_rest);
-        if !at_rest || !self.append.idle() {
+        if !self.nothing_to_wait_for() || !self.append.idle() {
             return;
         }
         let blocked = self.lanes.values().filter(|lane| lane.blocked().is_some()).count();
@@ -63,7 +67,8 @@ impl Coordinator {
             Some(_) => true,
             None => self.writing.sources_ended && self.nothing_new_at_end(),
         };
-        if over && blocked == 0 {
+        let left = self.lanes.values().any(|lane| !lane.is_empty());
+        if over && !left {
             self.finish_or_stop();
         } else if over {
             self.end_with_what_waits(true);

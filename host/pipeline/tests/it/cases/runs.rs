@@ -1,7 +1,7 @@
 //! Beginning, ending, going back.
 
 use tidegate_pipeline::observe::Moment;
-use tidegate_protocol::event::End;
+use tidegate_protocol::event::{End, Refusal};
 use tidegate_protocol::plugin::{Call, ErrorKind};
 use tidegate_store::MemoryLog;
 
@@ -132,4 +132,34 @@ async fn announced_resources_are_durable_before_they_exist() {
     let numbers: Vec<u64> = destination.lock().intents.iter().map(|(number, _)| *number).collect();
     assert!(!numbers.is_empty());
     assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]), "{numbers:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_that_cannot_be_fenced_is_told_in_its_own_words() {
+    let (destination, log) = (Destination::default(), MemoryLog::default());
+    destination.script(Call::Fence, std::iter::repeat_n(Mischief::Error(ErrorKind::Retryable), 100));
+    let report = run_to_end(pipeline(Lines::new(1, 10), 1, vec![sink("out", destination.plugin(), 1)]), &log).await;
+    let End::Refused(Refusal::CannotObserve { fault, .. }) = report.end else { panic!("{:?}", report.end) };
+    assert_eq!(fault.call, Call::Fence, "not taken for another run's doing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_destination_that_keeps_failing() {
+    for call in [Call::Observe, Call::Fence, Call::Commit] {
+        let (destination, log, lines) = (Destination::default(), MemoryLog::default(), Lines::new(1, 100));
+        destination.script(call, std::iter::repeat_n(Mischief::Error(ErrorKind::Retryable), 1000));
+        let mut with = pipeline(lines.clone(), 1, vec![sink("out", destination.plugin(), 1)]);
+        with.settings.protocol.commit_tries = 1_000;
+        let began = tokio::time::Instant::now();
+        let moment = if call == Call::Observe { Moment::Starting } else { Moment::Restoring };
+        let moment = if call == Call::Commit { Moment::Sealed } else { moment };
+        let report = run_and_stop(with, &log, moment, 1).await;
+        let expected = matches!(report.end, End::Stopped) || matches!(report.end, End::StoppedInDoubt { .. });
+        assert!(expected, "{call}: {:?}", report.end);
+        assert!(began.elapsed() < std::time::Duration::from_secs(5), "{call}: {:?}", began.elapsed());
+        destination.lock().mischief.clear();
+        let report = run_to_end(pipeline(lines.clone(), 1, vec![sink("out", destination.plugin(), 1)]), &log).await;
+        assert_eq!(report.end, End::Finished, "{call}");
+        assert_eq!(destination.rows(), lines.expected(), "{call}");
+    }
 }

@@ -6,7 +6,7 @@ use tidegate_sdk::{Committable, Ctx, Error, Outcome, Part, Position, RunId};
 
 use crate::entry::{CommittedPart, Content, Entry, Kind, PublishedFile, Remembered};
 use crate::layout::{self, Layout};
-use crate::register::{self, Appended, FILE_NAME_TAKEN, MAX_TRIES};
+use crate::register::{self, Appended, FILE_NAME_TAKEN, MAX_TRIES, staged_file_damaged};
 use crate::writer::{BODY_VERSION, Body};
 
 /// Where the destination stands. What the newest entry decided counts, finished or not: it will be finished.
@@ -323,10 +323,7 @@ fn look(layout: &Layout, item: &Item<'_>) -> Result<Found, Error> {
     }
     Ok(match layout.staging.metadata(&item.part().short)? {
         Some(found) if found.is_file && found.bytes == item.body.bytes => Found::Staged,
-        Some(found) => Found::Wrong(Error::permanent(
-            "staged-file-damaged",
-            format!("`{}` has {} bytes, {} were prepared", item.part().short, found.bytes, item.body.bytes),
-        )),
+        Some(found) => Found::Wrong(staged_file_damaged(&item.part().short, found.bytes, item.body.bytes)),
         None => Found::Missing,
     })
 }

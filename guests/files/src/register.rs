@@ -169,6 +169,7 @@ impl Layout {
             let Some(name) = &committed.file else { continue };
             let bytes = entry.files.iter().find(|file| file.name == *name).map(|file| file.bytes);
             let short = &committed.part.short;
+            self.check_staged(short, bytes)?;
             match self.staging.hard_link(short, &self.out, name) {
                 Ok(()) => continue,
                 Err(error) if error.is_exists() || error.is_not_found() => {}
@@ -190,6 +191,14 @@ impl Layout {
             ));
         }
         Ok(true)
+    }
+
+    /// A staged file that somebody cut or extended since it was prepared is never published.
+    fn check_staged(&self, short: &str, bytes: Option<u64>) -> Result<(), Error> {
+        match (self.staging.metadata(short)?, bytes) {
+            (Some(found), Some(bytes)) if found.bytes != bytes => Err(staged_file_damaged(short, found.bytes, bytes)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a published file is there; never takes another file for it.
@@ -266,6 +275,14 @@ pub(crate) fn next_slot(head: Option<&Entry>) -> Result<u64, Error> {
 
 pub(crate) fn contended() -> Error {
     Error::retryable("register-contended", "others kept moving the register; nothing was changed")
+}
+
+/// A staged file does not have the length with which it was prepared.
+pub(crate) fn staged_file_damaged(short: &str, found: u64, prepared: u64) -> Error {
+    Error::permanent(
+        "staged-file-damaged",
+        format!("`{short}` has {found} bytes, {prepared} were prepared: something else wrote to it; restore it"),
+    )
 }
 
 fn parse(bytes: &[u8], slot: u64) -> Result<Entry, Error> {

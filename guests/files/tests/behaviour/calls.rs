@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_sdk::fs::ErrorKind as FsErrorKind;
 use tidegate_sdk::native::{FsOp, Rows};
-use tidegate_sdk::{Encoding, ErrorKind, External, KeyRange, Outcome, Position, Sink, Writer};
+use tidegate_sdk::{Encoding, Error, ErrorKind, External, KeyRange, Outcome, Position, RunId, Sink, Writer};
 use tidegate_sink_files::Files;
 
 use crate::world::{HASH, Op, World, flushes, io_error, parts, recording, run, unsealed};
@@ -558,23 +558,49 @@ fn readers_may_clear_away_everything_even_the_newest_epoch() {
     world.assert_visible(&[(2, 2)]);
 }
 
-#[test]
-fn a_file_that_was_removed_before_its_epoch_was_logged_is_named() {
-    let world = World::new();
-    let one = run(1);
-    let committables = world.stage_epoch(&one, 1);
+/// An epoch that is decided in the register while no file of it could be published.
+fn decide_without_publishing(world: &World, run: &RunId) {
+    let committables = world.stage_epoch(run, 1);
     let out = world.path().to_owned();
     let unpublishable = move |op: FsOp<'_>| match op {
         FsOp::Link(_, to) if to.parent() == Some(&out) => Err(io_error(FsErrorKind::Other)),
         _ => Ok(()),
     };
-    let decided = world.ctx_with(&one, 1, Some(Arc::new(unpublishable)));
+    let decided = world.ctx_with(run, 1, Some(Arc::new(unpublishable)));
     Files::default().commit(&decided, &[], &committables).expect_err("stopped half-way");
-    for name in world.staged() {
-        fs::remove_file(world.path().join(format!("_tidegate/{HASH}/staging")).join(name)).expect("removes");
+}
+
+fn staged_paths(world: &World) -> Vec<std::path::PathBuf> {
+    world.staged().iter().map(|name| world.path().join(format!("_tidegate/{HASH}/staging")).join(name)).collect()
+}
+
+fn fence_error(world: &World, run: &RunId) -> Error {
+    let expected = world.observe(run);
+    Files::default().fence(&world.ctx(run, 1), &expected).expect_err("refused")
+}
+
+#[test]
+fn a_file_that_was_removed_before_its_epoch_was_logged_is_named() {
+    let world = World::new();
+    decide_without_publishing(&world, &run(1));
+    for path in staged_paths(&world) {
+        fs::remove_file(path).expect("removes");
     }
-    let expected = world.observe(&run(2));
-    let error = Files::default().fence(&world.ctx(&run(2), 1), &expected).expect_err("refused");
+    let error = fence_error(&world, &run(2));
     assert_eq!(error.code, "committed-file-missing");
     assert!(error.message.contains("put the file back"), "{}", error.message);
+}
+
+#[test]
+fn a_staged_file_that_was_cut_after_its_epoch_was_decided_is_not_published() {
+    let world = World::new();
+    decide_without_publishing(&world, &run(1));
+    let path = staged_paths(&world).remove(0);
+    let whole = fs::read(&path).expect("reads");
+    fs::write(&path, &whole[..whole.len() - 1]).expect("writes");
+    assert_eq!(fence_error(&world, &run(2)).code, "staged-file-damaged");
+    world.assert_visible(&[]);
+    fs::write(&path, &whole).expect("writes");
+    world.fence(&run(2));
+    world.assert_visible(&[(1, 1)]);
 }

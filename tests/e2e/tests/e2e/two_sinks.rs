@@ -66,6 +66,8 @@ fn one_sink_blocked_the_other_goes_on_and_a_decision_finishes_the_first() {
 
     // It stays blocked until somebody decides, and says so each time.
     scene.run(&[]).expect(5).says(&["second"]);
+    let checked = scene.tidegate(&["validate", "pipeline.toml"]).expect(5);
+    assert!(checked.stdout.contains("tidegate resolve pipeline.toml --sink second --epoch "), "{checked}");
 
     for (path, bytes) in &taken {
         std::fs::write(path, bytes).expect("the folder is there");

@@ -12,6 +12,7 @@ use tidegate_protocol::plugin::{Batch, Encoding, Reject};
 use crate::source::BadRow;
 
 #[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
 struct DeadLetter<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'a str>,
@@ -124,6 +125,6 @@ mod tests {
         let text = String::from_utf8(letters.bytes.to_vec()).expect("JSON is UTF-8");
         let (whole, cut) = text.trim_end().split_once('\n').expect("two rows");
         assert!(!whole.contains("truncated"), "{whole}");
-        assert!(cut.contains(r#""truncated_from_bytes":4096"#), "{cut}");
+        assert!(cut.contains(r#""truncated-from-bytes":4096"#), "{cut}");
     }
 }

@@ -204,7 +204,7 @@ impl SinkTask {
     fn bad_row(&self, reject: &Reject) -> Stop {
         Stop::Lost(TaskFailure::BadRow {
             message: format!(
-                "sink `{}` does not take a row: {} ({}); mend the row, or add a [dead-letter] sink",
+                "sink `{}` does not take a row: {} ({}); mend the row, or add a `[dead-letter]` table",
                 self.sink, reject.message, reject.code
             ),
         })

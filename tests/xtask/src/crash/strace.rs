@@ -48,7 +48,7 @@ pub(crate) fn parse(trace: &str) -> Result<Vec<Call>> {
         calls.extend(call);
     }
     // Calls that never returned (the process was killed inside) may have had their effect.
-    for (_, begun, start) in unfinished {
+    for (_, begun, start) in unfinished.into_iter().filter(|(_, begun, _)| !begun.starts_with(UNREADABLE)) {
         let text = format!("{begun}) = 0");
         if let Ok(Some(mut call)) = parse_call(&text, start, usize::MAX) {
             call.end = usize::MAX;
@@ -58,6 +58,10 @@ pub(crate) fn parse(trace: &str) -> Result<Vec<Call>> {
     calls.sort_by_key(Call::order);
     Ok(calls)
 }
+
+/// What strace writes for a thread that ends with its process before it can be read which call it was about to make.
+/// No call was carried out.
+const UNREADABLE: &str = "???";
 
 /// Calls that hand out a descriptor.
 const OPENING: [&str; 8] = ["open", "creat", "openat", "openat2", "dup", "dup2", "dup3", "fcntl"];
@@ -234,6 +238,17 @@ mod tests {
         assert_eq!(calls[0].descriptor(0).expect("an open file"), (3, "/a".to_owned()));
         assert_eq!(calls[0].bytes(1).expect("a string"), b"hi");
         assert_eq!((calls[1].name.as_str(), calls[1].returned), ("fsync", 0));
+    }
+
+    #[test]
+    fn a_thread_that_ends_with_its_process_made_no_call() {
+        let trace = "7 ???( <unfinished ...>\n\
+                     8 ???()                             = ?\n\
+                     7 +++ exited with 0 +++\n\
+                     9 write(3<\\x2f\\x61>, \"\\x68\", 1 <unfinished ...>\n";
+        let calls = parse(trace).expect("the trace is whole");
+        assert_eq!(calls.len(), 1, "a call that was begun may have had its effect: {calls:?}");
+        assert_eq!(calls[0].name, "write");
     }
 
     #[test]

@@ -15,8 +15,8 @@ use bytes::Bytes;
 
 /// Size of a batch, about what a pipeline hands on at once.
 const BATCH_BYTES: usize = 1 << 20;
-/// Batches of one epoch.
-const EPOCH_BATCHES: usize = 16;
+/// Batches of one epoch: what one of two participants takes in a small part of a second at the speed of the product.
+const EPOCH_BATCHES: usize = 64;
 
 /// A batch of whole lines.
 #[derive(Debug, Clone)]

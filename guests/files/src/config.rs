@@ -78,6 +78,7 @@ impl Config {
             Encoding::Raw => "txt",
             Encoding::Csv => "csv",
             Encoding::ArrowStream => "arrows",
+            Encoding::Files => "bin",
         })
     }
 }

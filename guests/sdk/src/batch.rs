@@ -37,7 +37,13 @@ impl Batch<'_> {
     /// How many rows and bytes, how encoded.
     pub fn info(&self) -> BatchInfo {
         let bytes = u64::try_from(self.inner.bytes.len()).unwrap_or(u64::MAX);
-        BatchInfo { rows: self.inner.rows, bytes, encoding: self.inner.encoding, schema: self.inner.schema }
+        BatchInfo {
+            rows: self.inner.rows,
+            bytes,
+            encoding: self.inner.encoding,
+            schema: self.inner.schema,
+            file: self.inner.file.clone(),
+        }
     }
 
     /// Copies the rows.

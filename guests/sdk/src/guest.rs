@@ -167,9 +167,16 @@ both_ways! {
 
 same_fields! {
     crate::Reject, wit::Reject { row, code, message };
-    rows::BatchInfo, crate::BatchInfo { rows, bytes, encoding, schema };
+    rows::FileChunk, crate::FileChunk { number, folder, extension, last };
     crate::Orphan, exports::janitor::Orphan { short, resource, bytes };
     crate::OrphanPage, exports::janitor::OrphanPage { next; orphans };
+}
+
+impl From<rows::BatchInfo> for crate::BatchInfo {
+    fn from(from: rows::BatchInfo) -> Self {
+        let rows::BatchInfo { rows, bytes, encoding, schema, file } = from;
+        Self { rows, bytes, encoding: encoding.into(), schema, file: file.map(Into::into) }
+    }
 }
 
 impl From<crate::Prepared> for wit::Prepared {
@@ -226,8 +233,8 @@ same_variants! {
     wit::ErrorKind, ErrorKind {
         Retryable, Permanent, BadConfig, BadBatch, EpochLost, Fenced, Unsupported, Denied, Unknown
     };
-    crate::Encoding, rows::Encoding { Raw, JsonLines, Csv, ArrowStream };
-    rows::Encoding, crate::Encoding { Raw, JsonLines, Csv, ArrowStream };
+    crate::Encoding, rows::Encoding { Raw, JsonLines, Csv, ArrowStream, Files };
+    rows::Encoding, crate::Encoding { Raw, JsonLines, Csv, ArrowStream, Files };
     crate::AtomicScope, exports::plugin::AtomicScope { Participant, Sink };
     crate::Visibility, exports::plugin::Visibility { WholeEpoch, PerParticipant, Early };
     crate::Role, exports::plugin::Role { Writer, Committer, Janitor };

@@ -101,8 +101,9 @@ pub use ctx::{Ctx, Level, Secret};
 pub use error::{Error, ErrorKind};
 pub use sink::{Sink, Writer};
 pub use types::{
-    Abilities, AtomicScope, BatchInfo, Committable, Description, Encoding, External, GrantRequest, KeyRange, Orphan,
-    OrphanPage, Orphans, Outcome, Part, Position, Prepared, Reject, Role, RunId, Unsealed, Visibility, WriterState,
+    Abilities, AtomicScope, BatchInfo, Committable, Description, Encoding, External, FileChunk, GrantRequest, KeyRange,
+    Orphan, OrphanPage, Orphans, Outcome, Part, Position, Prepared, Reject, Role, RunId, Unsealed, Visibility,
+    WriterState,
 };
 
 /// Makes a [`Sink`] the component's exports. Once per crate; nothing on targets other than wasm.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 
 use crate::fs::{self, Dir};
-use crate::{Batch, Ctx, Encoding, Error, External, Level, RunId};
+use crate::{Batch, Ctx, Encoding, Error, External, FileChunk, Level, RunId};
 
 /// One call on the file system, about to be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,6 +208,8 @@ pub struct Rows {
     pub encoding: Encoding,
     /// Which schema.
     pub schema: u32,
+    /// Which piece of which file.
+    pub file: Option<FileChunk>,
 }
 
 impl Rows {
@@ -215,7 +217,7 @@ impl Rows {
     pub fn lines(encoding: Encoding, bytes: impl Into<Bytes>) -> Rows {
         let bytes = bytes.into();
         let rows = bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
-        Rows { bytes, rows, encoding, schema: 0 }
+        Rows { bytes, rows, encoding, schema: 0, file: None }
     }
 
     /// As the sink sees them.

@@ -184,10 +184,26 @@ pub enum Encoding {
     Csv,
     /// An Arrow IPC stream.
     ArrowStream,
+    /// Pieces of whole files that the host writes: see [`FileChunk`].
+    Files,
+}
+
+/// A piece of one of the files that the host writes for a part. Pieces of several files may alternate; those of one file
+/// come in order, and every file is ended before `prepare`. Rows in files cannot be rejected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileChunk {
+    /// The file's number within the part, from 0.
+    pub number: u32,
+    /// The folder it belongs in, such as `carrier=UA/day=3`; empty for none.
+    pub folder: String,
+    /// What its name ends in, without the dot: `parquet`, `jsonl.gz`.
+    pub extension: String,
+    /// Nothing follows for this file.
+    pub last: bool,
 }
 
 /// What a batch says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchInfo {
     /// How many rows.
     pub rows: u64,
@@ -197,6 +213,8 @@ pub struct BatchInfo {
     pub encoding: Encoding,
     /// Which schema they have; 0 for encodings without one.
     pub schema: u32,
+    /// Which piece of which file they are; only with [`Encoding::Files`].
+    pub file: Option<FileChunk>,
 }
 
 /// The scope within which parts become visible in one step.

@@ -54,7 +54,7 @@ fn text_or_base64(row: &[u8]) -> (Option<&str>, Option<String>) {
 }
 
 fn batch(bytes: Vec<u8>, rows: u64) -> Batch {
-    Batch { bytes: Bytes::from(bytes), rows, encoding: Encoding::JsonLines, schema: 0 }
+    Batch::new(Bytes::from(bytes), rows, Encoding::JsonLines)
 }
 
 /// Rows that a source could not read.

@@ -44,6 +44,8 @@ pub enum Encoding {
     Csv,
     /// An Arrow IPC stream.
     ArrowStream,
+    /// Pieces of whole files that the host writes: see [`FileChunk`].
+    Files,
 }
 
 impl Encoding {
@@ -54,6 +56,7 @@ impl Encoding {
             Encoding::JsonLines => "json-lines",
             Encoding::Csv => "csv",
             Encoding::ArrowStream => "arrow-stream",
+            Encoding::Files => "files",
         }
     }
 
@@ -80,6 +83,30 @@ pub struct Batch {
     pub encoding: Encoding,
     /// Which schema they have; 0 for encodings without one.
     pub schema: u32,
+    /// Which piece of which file they are; only with [`Encoding::Files`].
+    pub file: Option<FileChunk>,
+}
+
+impl Batch {
+    /// Rows of an encoding without schemas and files.
+    pub fn new(bytes: Bytes, rows: u64, encoding: Encoding) -> Self {
+        Self { bytes, rows, encoding, schema: 0, file: None }
+    }
+}
+
+/// A piece of one of the files that the host writes for a part. Pieces of several files may alternate; those of one file
+/// come in order. The rows of all pieces of a part are the rows of the part; a piece that only ends a file has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileChunk {
+    /// The file's number within the part, from 0.
+    pub number: u32,
+    /// The folder it belongs in, such as `carrier=UA/day=3`; empty for none. Segments are separated by `/`, none is
+    /// empty, `.` or `..`, begins with `_` or holds a control character.
+    pub folder: Arc<str>,
+    /// What its name ends in, without the dot: `parquet`, `jsonl.gz`.
+    pub extension: Arc<str>,
+    /// Nothing follows for this file.
+    pub last: bool,
 }
 
 /// Bytes with which any fresh instance, given the configuration in the seal, can finish or give back a part.

@@ -140,7 +140,7 @@ fn rows(bytes: usize) -> Batch {
     let mut row = vec![b'x'; ROW_BYTES];
     row[ROW_BYTES - 1] = b'\n';
     let rows = (bytes / ROW_BYTES).max(1);
-    Batch { bytes: Bytes::from(row.repeat(rows)), rows: rows as u64, encoding: Encoding::JsonLines, schema: 0 }
+    Batch::new(Bytes::from(row.repeat(rows)), rows as u64, Encoding::JsonLines)
 }
 
 fn write_natively(path: &Path, batch: &Batch) -> Result<Spent, Failure> {

@@ -46,8 +46,13 @@ impl Side for Native {
         let part = Part { full, short, run: self.ctx.run.clone(), epoch: number, ordinal, attempt };
         self.writer.begin(&self.ctx, &part).map_err(told)?;
         for batch in batches {
-            let rows =
-                NativeRows { bytes: batch.bytes.clone(), rows: batch.rows, encoding: Encoding::JsonLines, schema: 0 };
+            let rows = NativeRows {
+                bytes: batch.bytes.clone(),
+                rows: batch.rows,
+                encoding: Encoding::JsonLines,
+                schema: 0,
+                file: None,
+            };
             let rejects = self.writer.write(&self.ctx, &rows.batch()).map_err(told)?;
             ensure!(rejects.is_empty(), "rows were rejected");
         }

@@ -53,8 +53,7 @@ impl Side for Sandboxed {
         tokio.block_on(async {
             writer.begin(ctx, &part).await?;
             for batch in batches {
-                let batch =
-                    Batch { bytes: batch.bytes.clone(), rows: batch.rows, encoding: Encoding::JsonLines, schema: 0 };
+                let batch = Batch::new(batch.bytes.clone(), batch.rows, Encoding::JsonLines);
                 let rejects = writer.write(ctx, batch).await?;
                 ensure!(rejects.is_empty(), "rows were rejected");
             }

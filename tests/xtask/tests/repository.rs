@@ -104,8 +104,12 @@ fn crates_depend_in_one_direction_only() {
         ("tidegate-protocol", &[][..]),
         ("tidegate-store", &["tidegate-protocol"][..]),
         ("tidegate-wasm", &["tidegate-protocol"][..]),
-        ("tidegate-pipeline", &["tidegate-protocol", "tidegate-store"][..]),
-        ("tidegate-server", &["tidegate-protocol", "tidegate-store", "tidegate-pipeline", "tidegate-wasm"][..]),
+        ("tidegate-columns", &["tidegate-protocol"][..]),
+        ("tidegate-pipeline", &["tidegate-protocol", "tidegate-store", "tidegate-columns"][..]),
+        (
+            "tidegate-server",
+            &["tidegate-protocol", "tidegate-store", "tidegate-columns", "tidegate-pipeline", "tidegate-wasm"][..],
+        ),
         (
             "tidegate-cli",
             &["tidegate-server", "tidegate-pipeline", "tidegate-protocol", "tidegate-wasm", "tidegate-store"][..],

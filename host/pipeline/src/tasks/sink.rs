@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn halves_hold_every_row_once() {
-        let batch = Batch { bytes: Bytes::from_static(b"a\nbb\nccc\n"), rows: 3, encoding: Encoding::Raw, schema: 0 };
+        let batch = Batch::new(Bytes::from_static(b"a\nbb\nccc\n"), 3, Encoding::Raw);
         let (first, second) = halve(&batch);
         assert_eq!((first.bytes.as_ref(), first.rows), (&b"a\n"[..], 1));
         assert_eq!((second.bytes.as_ref(), second.rows), (&b"bb\nccc\n"[..], 2));

@@ -123,7 +123,7 @@ impl SourceTask {
         if batch.rows > 0 {
             so_far.rows += batch.rows;
             self.report.rows_read(batch.rows);
-            let rows = Batch { bytes: batch.bytes, rows: batch.rows, encoding: self.encoding, schema: 0 };
+            let rows = Batch::new(batch.bytes, batch.rows, self.encoding);
             for next in &mut self.next {
                 next.rows(rows.clone()).await?;
             }

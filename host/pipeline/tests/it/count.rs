@@ -66,7 +66,7 @@ impl OperatorTask for Counting {
         for key in std::mem::take(&mut self.touched) {
             bytes.push_str(&format!("{{\"key\":\"{key}\",\"total\":{}}}\n", self.totals[&key]));
         }
-        let out = Batch { bytes: Bytes::from(bytes), rows, encoding: Encoding::JsonLines, schema: 0 };
+        let out = Batch::new(Bytes::from(bytes), rows, Encoding::JsonLines);
         let state = serde_json::to_vec(&self.totals).map_err(|e| OperatorError { message: e.to_string() })?;
         let timers = vec![(self.watermark.unwrap_or(0) + 1, Bytes::from_static(b"timer"))];
         Ok((vec![out], OperatorSnapshot { version: 1, state: Bytes::from(state), timers }))

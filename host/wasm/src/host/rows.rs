@@ -8,7 +8,7 @@ use wasmtime::component::Resource;
 use wasmtime_wasi::p2::{DynOutputStream, StreamError};
 
 use super::State;
-use crate::bindings::imported::rows::{self, BatchInfo};
+use crate::bindings::imported::rows::{self, BatchInfo, FileChunk};
 use crate::bindings::imported::types::{Error, ErrorKind};
 
 /// A batch on loan to the plugin for the time of one `write`.
@@ -26,6 +26,12 @@ impl rows::HostBatch for State {
             bytes: batch.bytes.len() as u64,
             encoding: encoding_to_wit(batch.encoding),
             schema: batch.schema,
+            file: batch.file.as_ref().map(|file| FileChunk {
+                number: file.number,
+                folder: file.folder.to_string(),
+                extension: file.extension.to_string(),
+                last: file.last,
+            }),
         })
     }
 
@@ -87,6 +93,7 @@ pub(crate) fn encoding_to_wit(encoding: Encoding) -> rows::Encoding {
         Encoding::JsonLines => rows::Encoding::JsonLines,
         Encoding::Csv => rows::Encoding::Csv,
         Encoding::ArrowStream => rows::Encoding::ArrowStream,
+        Encoding::Files => rows::Encoding::Files,
     }
 }
 
@@ -96,5 +103,6 @@ pub(crate) fn encoding_from_wit(encoding: rows::Encoding) -> Encoding {
         rows::Encoding::JsonLines => Encoding::JsonLines,
         rows::Encoding::Csv => Encoding::Csv,
         rows::Encoding::ArrowStream => Encoding::ArrowStream,
+        rows::Encoding::Files => Encoding::Files,
     }
 }

@@ -64,7 +64,7 @@ pub(crate) fn part(ctx: &CallContext, epoch: u64, ordinal: u32) -> PartId {
 }
 
 pub(crate) fn rows(text: &str) -> Batch {
-    Batch { bytes: text.to_owned().into(), rows: text.lines().count() as u64, encoding: Encoding::JsonLines, schema: 0 }
+    Batch::new(text.to_owned().into(), text.lines().count() as u64, Encoding::JsonLines)
 }
 
 /// Remembers what was announced.

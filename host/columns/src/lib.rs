@@ -1,0 +1,3 @@
+//! Typed rows as Arrow record batches: schemas, decoding and encoding, whole files, and light transforms.
+//!
+//! Knows no runtime, no sandbox and no barriers: bytes in, columns out, and the other way round.

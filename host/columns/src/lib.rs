@@ -1,3 +1,9 @@
 //! Typed rows as Arrow record batches: schemas, decoding and encoding, whole files, and light transforms.
 //!
 //! Knows no runtime, no sandbox and no barriers: bytes in, columns out, and the other way round.
+
+pub mod rows;
+
+mod error;
+
+pub use error::{ColumnsError, ColumnsErrorKind, Result};

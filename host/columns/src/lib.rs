@@ -3,7 +3,10 @@
 //! Knows no runtime, no sandbox and no barriers: bytes in, columns out, and the other way round.
 
 pub mod rows;
+pub mod schema;
 
 mod error;
+mod sql;
 
 pub use error::{ColumnsError, ColumnsErrorKind, Result};
+pub use schema::Schema;

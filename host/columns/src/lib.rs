@@ -4,6 +4,7 @@
 
 pub mod rows;
 pub mod schema;
+pub mod transform;
 
 mod error;
 mod sql;

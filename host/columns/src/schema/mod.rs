@@ -1,6 +1,6 @@
 //! Which columns rows have.
 
-mod ddl;
+pub(crate) mod ddl;
 
 use arrow_schema::SchemaRef;
 

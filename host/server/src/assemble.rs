@@ -272,7 +272,11 @@ fn describe(
 
 fn build(file: &PipelineFile, section: &SourceSection) -> Result<Built, SourceError> {
     match &section.kind {
-        SourceKind::Files { paths, rows, compression } => {
+        SourceKind::Files { paths, rows, compression, follow } => {
+            if *follow {
+                let expected = "following files is not built yet; remove it".to_owned();
+                return Err(SourceError::Configuration { key: "follow", expected });
+            }
             let source = FilesSource::new(FilesOptions {
                 base: file.base.clone(),
                 paths: paths.clone(),
@@ -318,7 +322,8 @@ fn few(partitions: usize) -> u32 {
 fn format(format: &Format) -> files::Format {
     match format {
         Format::JsonLines => files::Format::JsonLines,
-        Format::Raw => files::Format::Raw,
+        // Parquet files have a source of their own.
+        Format::Raw | Format::Parquet => files::Format::Raw,
         Format::Csv(csv) => files::Format::Csv(files::CsvOptions {
             header: csv.header,
             delimiter: csv.delimiter,

@@ -144,6 +144,9 @@ fn compare_source(id: &str, before: &Value, now: &Value, ended: bool, findings: 
         ("rows", "counts from the next row on"),
         ("tasks", "partitions are dealt anew"),
         ("max-line", "counts from the next row on"),
+        ("schema", "counts from the next row on, where it fits the one before"),
+        ("unknown-fields", "counts from the next row on"),
+        ("follow", "counts from now on"),
     ] {
         if let Some(change) = changed(before, now, key) {
             findings.push(say(Verdict::Allowed, format!("{change}; {meaning}")));
@@ -188,6 +191,9 @@ fn compare_sinks(
             ("subtasks", "writers divide the keys anew"),
             ("route", "counts from the next row on"),
             ("encoding", "counts from the next epoch on"),
+            ("columns", "counts from the next epoch on"),
+            ("files", "counts from the next epoch on"),
+            ("transform", "counts from the next epoch on"),
             ("sources", "counts from the next row on"),
         ] {
             if let Some(change) = changed(before, now, key) {

@@ -86,6 +86,8 @@ fn wanted(
         SinkFormat::JsonLines => Encoding::JsonLines,
         SinkFormat::Csv => Encoding::Csv,
         SinkFormat::Raw => Encoding::Raw,
+        SinkFormat::ArrowStream => Encoding::ArrowStream,
+        SinkFormat::Parquet => Encoding::Files,
     });
     let keyed = matches!(section.route, Route::Key(_));
     let only_json = |why: &str| ServerError::Fit {

@@ -12,7 +12,10 @@ use tidegate_protocol::plugin::Encoding;
 use tidegate_protocol::record::Binding;
 
 use crate::canonical;
-use crate::config::{Format, PipelineFile, Route, SinkSection, SourceKind, SourceSection};
+use crate::config::{
+    Compression, Format, PipelineFile, Route, SchemaSection, SinkFormat, SinkSection, SourceKind, SourceSection,
+    TransformSection, UnknownFields,
+};
 
 /// What the fingerprint needs to know of a sink beyond its section.
 pub(crate) struct SinkFacts<'a> {
@@ -60,8 +63,12 @@ pub(crate) fn read(fingerprint: &str) -> Option<Value> {
 
 fn source(section: &SourceSection, tasks: u32) -> Value {
     let mut value = match &section.kind {
-        SourceKind::Files { paths, compression, .. } => {
-            json!({"paths": paths, "compression": compression.name()})
+        SourceKind::Files { paths, compression, follow, .. } => {
+            let mut value = json!({"paths": paths, "compression": compression.name()});
+            if *follow {
+                value["follow"] = true.into();
+            }
+            value
         }
         SourceKind::Generate { seed, rows, partitions, row_bytes, keys } => {
             json!({"seed": seed, "rows": rows, "partitions": partitions, "row-bytes": row_bytes, "keys": keys})
@@ -73,6 +80,15 @@ fn source(section: &SourceSection, tasks: u32) -> Value {
     if let Some(rows) = section.kind.rows() {
         value["format"] = rows.format.name().into();
         value["max-line"] = rows.max_line.into();
+        // What is not written is left out, so that pipelines from before these keys have the description they had.
+        match &rows.schema {
+            Some(SchemaSection::Declared(text)) => value["schema"] = text.as_str().into(),
+            Some(SchemaSection::Infer) => value["schema"] = "infer".into(),
+            None => {}
+        }
+        if rows.unknown_fields != UnknownFields::BadRow {
+            value["unknown-fields"] = rows.unknown_fields.name().into();
+        }
         if let Format::Csv(csv) = &rows.format {
             value["csv"] = json!({
                 "header": csv.header,
@@ -91,7 +107,7 @@ fn sink(section: &SinkSection, facts: &SinkFacts<'_>, dead_letter: bool) -> Valu
         Route::RoundRobin => json!("round-robin"),
         Route::Key(field) => json!({"key": field}),
     };
-    json!({
+    let mut value = json!({
         "plugin": facts.binding.plugin,
         "plugin-name": facts.binding.plugin_name,
         "bound": canonical::sha256(bound.as_bytes()),
@@ -100,7 +116,27 @@ fn sink(section: &SinkSection, facts: &SinkFacts<'_>, dead_letter: bool) -> Valu
         "route": route,
         "sources": section.sources.iter().map(SourceId::as_str).collect::<Vec<_>>(),
         "dead-letter": dead_letter,
-    })
+    });
+    // What is not written is left out, so that pipelines from before these keys have the description they had.
+    if !section.columns.is_empty() {
+        value["columns"] = section.columns.iter().map(|column| column.name()).collect();
+    }
+    if let Some(files) = &section.files {
+        value["files"] = json!({
+            "format": section.format.map(SinkFormat::name),
+            "compression": files.compression.map(Compression::name),
+            "level": files.level,
+            "folder": files.folder,
+            "roll-size": files.roll_size,
+        });
+    }
+    if let Some(transform) = &section.transform {
+        let TransformSection { filter, cast, add, select, drop, rename } = transform;
+        value["transform"] = json!({
+            "filter": filter, "cast": cast, "add": add, "select": select, "drop": drop, "rename": rename,
+        });
+    }
+    value
 }
 
 #[cfg(test)]

@@ -117,6 +117,8 @@ pub enum SourceKind {
         rows: RowFormat,
         /// How files are compressed.
         compression: Compression,
+        /// Read on as files grow and new ones appear.
+        follow: bool,
     },
     /// Made from a seed.
     Generate {
@@ -166,6 +168,38 @@ pub struct RowFormat {
     pub max_line: u64,
     /// What happens to a bad row.
     pub on_bad_row: OnBadRow,
+    /// The columns; `None` = inferred where anything needs them.
+    pub schema: Option<SchemaSection>,
+    /// What a field that the schema does not have amounts to.
+    pub unknown_fields: UnknownFields,
+}
+
+/// Where a source's schema comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SchemaSection {
+    /// From a sample at the first start, and from the checkpoint later.
+    Infer,
+    /// Columns as SQL.
+    Declared(String),
+}
+
+/// What a field that the schema does not have amounts to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnknownFields {
+    /// The row is bad.
+    BadRow,
+    /// Nothing: it does not go on.
+    Drop,
+}
+
+impl UnknownFields {
+    /// As written in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnknownFields::BadRow => "bad-row",
+            UnknownFields::Drop => "drop",
+        }
+    }
 }
 
 /// Formats of rows.
@@ -177,6 +211,8 @@ pub enum Format {
     Csv(CsvSection),
     /// Opaque lines.
     Raw,
+    /// Parquet files.
+    Parquet,
 }
 
 impl Format {
@@ -186,6 +222,7 @@ impl Format {
             Format::JsonLines => "json-lines",
             Format::Csv(_) => "csv",
             Format::Raw => "raw",
+            Format::Parquet => "parquet",
         }
     }
 }
@@ -244,6 +281,12 @@ pub struct SinkSection {
     pub plugin: PluginRef,
     /// How rows are handed to it; `None` = the best that both sides know.
     pub format: Option<SinkFormat>,
+    /// Columns to add, in order.
+    pub columns: Vec<AddedColumn>,
+    /// The host writes whole files; always there with [`SinkFormat::Parquet`].
+    pub files: Option<FilesSection>,
+    /// Which rows and columns go on.
+    pub transform: Option<TransformSection>,
     /// How many writers.
     pub subtasks: u32,
     /// How rows are dealt to them.
@@ -291,6 +334,77 @@ pub enum SinkFormat {
     Csv,
     /// Opaque lines.
     Raw,
+    /// Arrow IPC streams.
+    ArrowStream,
+    /// Parquet files.
+    Parquet,
+}
+
+impl SinkFormat {
+    /// As written in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            SinkFormat::JsonLines => "json-lines",
+            SinkFormat::Csv => "csv",
+            SinkFormat::Raw => "raw",
+            SinkFormat::ArrowStream => "arrow-stream",
+            SinkFormat::Parquet => "parquet",
+        }
+    }
+}
+
+/// A column that the host adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AddedColumn {
+    /// The epoch's number.
+    Epoch,
+    /// The part's short name.
+    Part,
+    /// When the row was handed to the plugin.
+    EmittedAt,
+}
+
+impl AddedColumn {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddedColumn::Epoch => "_epoch",
+            AddedColumn::Part => "_part",
+            AddedColumn::EmittedAt => "_emitted_at",
+        }
+    }
+}
+
+/// `[sinks.NAME.files]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilesSection {
+    /// How files are compressed; `None` = zstd within Parquet, not at all otherwise. Never [`Compression::Auto`].
+    pub compression: Option<Compression>,
+    /// How hard.
+    pub level: Option<u32>,
+    /// Folders from columns.
+    pub folder: Option<String>,
+    /// Bytes at which a file is ended.
+    pub roll_size: u64,
+    /// Files that one subtask writes at the same time.
+    pub max_open_files: u32,
+}
+
+/// `[sinks.NAME.transform]`
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TransformSection {
+    /// SQL condition.
+    pub filter: Option<String>,
+    /// Column and SQL type, in the order of the file.
+    pub cast: Vec<(String, String)>,
+    /// Name and SQL expression, in the order of the file.
+    pub add: Vec<(String, String)>,
+    /// SQL expressions.
+    pub select: Option<Vec<String>>,
+    /// Columns.
+    pub drop: Vec<String>,
+    /// Old and new name, in the order of the file.
+    pub rename: Vec<(String, String)>,
 }
 
 /// How rows are dealt to a sink's writers.

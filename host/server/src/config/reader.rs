@@ -555,6 +555,20 @@ impl<'d, 'i> Entry<'d, 'i> {
         self.value.get_ref().as_str()
     }
 
+    /// A number or truth value as SQL writes it.
+    pub(crate) fn constant(&self) -> Option<String> {
+        match self.value.get_ref() {
+            DeValue::Integer(number) => {
+                i128::from_str_radix(number.as_str(), number.radix()).ok().map(|number| number.to_string())
+            }
+            DeValue::Float(number) => {
+                number.as_str().parse::<f64>().ok().filter(|n| n.is_finite()).map(|n| n.to_string())
+            }
+            DeValue::Boolean(value) => Some(value.to_string()),
+            _ => None,
+        }
+    }
+
     /// The word of `kind` in the table, before its keys are known.
     pub(crate) fn peek(&self, key: &str) -> Option<&'d str> {
         self.value.get_ref().as_table()?.get(key)?.get_ref().as_str()

@@ -166,7 +166,10 @@ impl<'d, 'i> Reading<'d, 'i> {
                     _ => Compression::Auto,
                 });
                 let (tasks, rate) = (section.small("tasks"), section.integer("rate"));
-                let kind = SourceKind::Files { paths: paths?, rows: rows?, compression: compression? };
+                let follow = section.boolean("follow");
+                let (rows, compression) = (rows?, compression?);
+                self.check_parquet(&section, &rows, compression);
+                let kind = SourceKind::Files { paths: paths?, rows, compression, follow: follow? };
                 Some(SourceSection { kind, tasks, rate })
             }
         }
@@ -176,6 +179,7 @@ impl<'d, 'i> Reading<'d, 'i> {
         let format = section.word("format").and_then(|word| match word.as_str() {
             "json-lines" => Some(Format::JsonLines),
             "raw" => Some(Format::Raw),
+            "parquet" => Some(Format::Parquet),
             _ => self.csv(section).map(Format::Csv),
         });
         if section.has("csv") && format.as_ref().is_some_and(|format| !matches!(format, Format::Csv(_))) {
@@ -187,7 +191,44 @@ impl<'d, 'i> Reading<'d, 'i> {
             "dead-letter" => OnBadRow::DeadLetter,
             _ => OnBadRow::Stop,
         });
-        Some(RowFormat { format: format?, max_line: max_line?, on_bad_row: on_bad_row? })
+        let schema = self.schema(section);
+        if section.has("schema") && format == Some(Format::Raw) {
+            let message = format!("{} has a schema, but raw rows have no columns", section.title());
+            section.problem("schema", message, &["remove `schema`, or use a format with columns"]);
+        }
+        let unknown_fields = section.word("unknown-fields").map(|word| match word.as_str() {
+            "drop" => UnknownFields::Drop,
+            _ => UnknownFields::BadRow,
+        });
+        Some(RowFormat {
+            format: format?,
+            max_line: max_line?,
+            on_bad_row: on_bad_row?,
+            schema,
+            unknown_fields: unknown_fields?,
+        })
+    }
+
+    fn schema(&self, section: &Section<'d, 'i>) -> Option<SchemaSection> {
+        let text = section.text("schema")?;
+        if text == "infer" {
+            return Some(SchemaSection::Infer);
+        }
+        Some(SchemaSection::Declared(text))
+    }
+
+    fn check_parquet(&self, section: &Section<'d, 'i>, rows: &RowFormat, compression: Compression) {
+        if rows.format != Format::Parquet {
+            return;
+        }
+        if !matches!(compression, Compression::Auto | Compression::None) {
+            let message = format!("{}: parquet files are compressed within", section.title());
+            section.problem("compression", message, &["remove `compression`"]);
+        }
+        if section.boolean("follow") == Some(true) {
+            let message = format!("{}: parquet files are written whole and cannot be followed", section.title());
+            section.problem("follow", message, &["remove `follow`, or use another format"]);
+        }
     }
 
     fn csv(&self, source: &Section<'d, 'i>) -> Option<CsvSection> {
@@ -263,8 +304,18 @@ impl<'d, 'i> Reading<'d, 'i> {
         let format = section.word("format").map(|word| match word.as_str() {
             "raw" => SinkFormat::Raw,
             "csv" => SinkFormat::Csv,
+            "arrow-stream" => SinkFormat::ArrowStream,
+            "parquet" => SinkFormat::Parquet,
             _ => SinkFormat::JsonLines,
         });
+        let columns = self.columns(&section);
+        let files = self.files(&section, format);
+        let transform = self.transform(&section);
+        if dead_letter {
+            self.check_dead_letter(&section, format);
+        } else {
+            self.check_raw(&section, format);
+        }
         let subtasks = section.small("subtasks");
         let route = self.route(&section);
         let taken = if dead_letter { self.no_sources(&section) } else { self.taken(&section, sources) };
@@ -277,6 +328,9 @@ impl<'d, 'i> Reading<'d, 'i> {
         Some(SinkSection {
             plugin: plugin?,
             format,
+            columns,
+            files: files?,
+            transform,
             subtasks: subtasks?,
             route: route?,
             sources: taken,
@@ -287,6 +341,132 @@ impl<'d, 'i> Reading<'d, 'i> {
             limits: limits?,
             place: self.document.place(entry.span.start),
         })
+    }
+
+    fn columns(&self, section: &Section<'d, 'i>) -> Vec<AddedColumn> {
+        if !section.has("columns") {
+            return Vec::new();
+        }
+        let mut columns = Vec::new();
+        for name in section.texts("columns").unwrap_or_default() {
+            let column = match name.as_str() {
+                "_epoch" => AddedColumn::Epoch,
+                "_part" => AddedColumn::Part,
+                "_emitted_at" => AddedColumn::EmittedAt,
+                _ => {
+                    let message = format!("`columns` in {} names `{name}`, which the host cannot add", section.title());
+                    let hint = "columns of your own go into `add` of the table `transform`";
+                    section.problem("columns", message, &[&suggest(&name, tables::COLUMNS), hint]);
+                    continue;
+                }
+            };
+            if columns.contains(&column) {
+                section.problem("columns", format!("the column `{name}` is named twice"), &[]);
+            } else {
+                columns.push(column);
+            }
+        }
+        columns
+    }
+
+    fn files(&self, sink: &Section<'d, 'i>, format: Option<SinkFormat>) -> Option<Option<FilesSection>> {
+        let empty = DeTable::new();
+        let path = format!("{}.files", sink.path);
+        let read = |section: &Section<'_, '_>| {
+            let compression = match section.has("compression") {
+                false => None,
+                true => Some(match section.word("compression")?.as_str() {
+                    "gzip" => Compression::Gzip,
+                    "zstd" => Compression::Zstd,
+                    _ => Compression::None,
+                }),
+            };
+            let level = section.small("level");
+            let effective = match (compression, format) {
+                (None, Some(SinkFormat::Parquet)) => Compression::Zstd,
+                (None, _) => Compression::None,
+                (Some(compression), _) => compression,
+            };
+            match (effective, level) {
+                (Compression::Gzip, Some(level)) if level > 9 => {
+                    section.problem("level", format!("gzip has levels from 1 to 9, not {level}"), &[]);
+                }
+                (Compression::None, Some(_)) => {
+                    let message = format!("{} has a level, but files are not compressed", section.title());
+                    section.problem("level", message, &["add compression = \"zstd\", or remove `level`"]);
+                }
+                _ => {}
+            }
+            let folder = section.text("folder");
+            let (roll_size, max_open_files) = (section.size("roll-size"), section.small("max-open-files"));
+            Some(FilesSection { compression, level, folder, roll_size: roll_size?, max_open_files: max_open_files? })
+        };
+        match sink.table("files", tables::FILES_OPTIONS) {
+            Some(section) => read(&section).map(Some),
+            None if format == Some(SinkFormat::Parquet) => {
+                read(&Section::new(self.document, path, 0..0, &empty, tables::FILES_OPTIONS)).map(Some)
+            }
+            None => Some(None),
+        }
+    }
+
+    fn transform(&self, sink: &Section<'d, 'i>) -> Option<TransformSection> {
+        let section = sink.table("transform", tables::TRANSFORM)?;
+        let texts = |name: &str| if section.has(name) { section.texts(name) } else { None };
+        Some(TransformSection {
+            filter: section.text("filter"),
+            cast: self.pairs(&section, "cast", false),
+            add: self.pairs(&section, "add", true),
+            select: texts("select"),
+            drop: texts("drop").unwrap_or_default(),
+            rename: self.pairs(&section, "rename", false),
+        })
+    }
+
+    /// Names of the operator's choice with texts; also, where they are expressions, with constants.
+    fn pairs(&self, section: &Section<'d, 'i>, name: &str, constants: bool) -> Vec<(String, String)> {
+        let mut pairs = Vec::new();
+        for entry in section.entries(name) {
+            match entry.as_text().map(str::to_owned).or_else(|| entry.constant().filter(|_| constants)) {
+                Some(text) if !text.trim().is_empty() => pairs.push((entry.name, text)),
+                _ => {
+                    let expected = if constants {
+                        "an SQL expression in quotes, a number, true or false"
+                    } else {
+                        "a text in quotes"
+                    };
+                    entry.problem(format!("`{}` is {}, expected {expected}", entry.path, entry.kind()), &[]);
+                }
+            }
+        }
+        pairs
+    }
+
+    /// Dead letters are JSON objects of their own shape.
+    fn check_dead_letter(&self, section: &Section<'d, 'i>, format: Option<SinkFormat>) {
+        for key in ["columns", "files", "transform"] {
+            if section.has(key) {
+                let message = format!("[dead-letter] has no `{key}`: bad rows go there as they are, for a person");
+                section.problem(key, message, &[&format!("remove `{key}`")]);
+            }
+        }
+        if matches!(format, Some(format) if format != SinkFormat::JsonLines) {
+            let message = "[dead-letter] takes json-lines: every dead letter is a JSON object";
+            section.problem("format", message, &["remove `format`"]);
+        }
+    }
+
+    /// What needs columns, and rows that have none.
+    fn check_raw(&self, section: &Section<'d, 'i>, format: Option<SinkFormat>) {
+        if format != Some(SinkFormat::Raw) {
+            return;
+        }
+        for key in ["columns", "transform"] {
+            if section.has(key) {
+                let message = format!("{} has `{key}`, but raw rows have no columns", section.title());
+                section.problem(key, message, &["use a format with columns, such as json-lines"]);
+            }
+        }
     }
 
     fn route(&self, section: &Section<'d, 'i>) -> Option<Route> {

@@ -65,6 +65,18 @@ const TASKS: Key = key(
 const RATE: Key =
     key("rate", Integer(1, 1_000_000_000), Means("as fast as it goes"), "most rows per second, over all tasks");
 const FORMAT: Key = key("format", OneOf(FORMATS), Required, "how rows are laid out");
+const SCHEMA: Key = key(
+    "schema",
+    Text,
+    Means("inferred from a sample where columns are needed, and kept in the checkpoints"),
+    "columns as SQL, such as \"year INT NOT NULL, tags TEXT[]\", or \"infer\"; rows then travel as typed columns",
+);
+const UNKNOWN_FIELDS: Key = key(
+    "unknown-fields",
+    OneOf(&["bad-row", "drop"]),
+    Default("bad-row"),
+    "what a field that the schema does not have amounts to: a bad row, or nothing",
+);
 const MAX_LINE: Key = key("max-line", Size(1, 256 * MIB), Default("1MiB"), "longest line; a longer one is a bad row");
 const ON_BAD_ROW: Key = key(
     "on-bad-row",
@@ -75,8 +87,10 @@ const ON_BAD_ROW: Key = key(
 const KIND: Key = key("kind", OneOf(SOURCE_KINDS), Required, "what the source reads");
 const CSV: Key = key("csv", Table, Means("the defaults of its keys"), "details of the format csv");
 
-/// Formats of sources.
+/// Formats of sources that are read line by line.
 pub(crate) const FORMATS: &[&str] = &["json-lines", "csv", "raw"];
+/// Formats of files that are read.
+pub(crate) const FILE_FORMATS: &[&str] = &["json-lines", "csv", "raw", "parquet"];
 /// Kinds of sources.
 pub(crate) const SOURCE_KINDS: &[&str] = &["files", "generate", "stdin"];
 
@@ -87,7 +101,15 @@ pub(crate) const FILES: Table = Table {
     keys: &[
         KIND,
         key("paths", Texts, Required, "paths and globs of the files to read, relative to this file"),
-        FORMAT,
+        key("format", OneOf(FILE_FORMATS), Required, "how rows are laid out"),
+        SCHEMA,
+        UNKNOWN_FIELDS,
+        key(
+            "follow",
+            Boolean,
+            Default("false"),
+            "read on as files grow and new ones appear; the pipeline then ends only when it is stopped",
+        ),
         TASKS,
         key(
             "compression",
@@ -127,7 +149,7 @@ pub(crate) const GENERATE: Table = Table {
 pub(crate) const STDIN: Table = Table {
     path: "sources.NAME",
     about: "kind = \"stdin\": lines of standard input; cannot be read again after a failure",
-    keys: &[KIND, FORMAT, MAX_LINE, ON_BAD_ROW, CSV],
+    keys: &[KIND, FORMAT, SCHEMA, UNKNOWN_FIELDS, MAX_LINE, ON_BAD_ROW, CSV],
 };
 
 /// `[sources.NAME.csv]`.
@@ -150,10 +172,23 @@ pub(crate) const SINK: Table = Table {
         key("plugin", Text, Required, "\"builtin:NAME\", or the path of a .wasm file"),
         key(
             "format",
-            OneOf(&["json-lines", "csv", "raw"]),
+            OneOf(SINK_FORMATS),
             Means("the best one that both sides know"),
-            "how rows are handed to the plugin",
+            "how rows are laid out when the plugin gets them; parquet, or any with a table `files`, as whole files",
         ),
+        key(
+            "columns",
+            Texts,
+            Means("none"),
+            "columns to add: \"_epoch\", \"_part\" and \"_emitted_at\", or some of them",
+        ),
+        key(
+            "files",
+            Table,
+            Means("the plugin gets rows, unless format is parquet"),
+            "whole files, written by the host",
+        ),
+        key("transform", Table, Means("rows go on as they are"), "which rows and columns go on, and under which names"),
         key("subtasks", Integer(1, MOST_TASKS), Default("1"), "how many writers work at the same time"),
         key(
             "route",
@@ -166,6 +201,58 @@ pub(crate) const SINK: Table = Table {
         key("config", Table, Means("empty"), "the plugin's own configuration"),
         key("secrets", Table, Means("none"), "secrets the plugin may read, by reference"),
         key("limits", Table, Means("the defaults of its keys"), "what the plugin may use up"),
+    ],
+};
+
+/// Formats of sinks.
+pub(crate) const SINK_FORMATS: &[&str] = &["json-lines", "csv", "raw", "arrow-stream", "parquet"];
+/// Columns that can be added.
+pub(crate) const COLUMNS: &[&str] = &["_epoch", "_part", "_emitted_at"];
+
+/// `[sinks.NAME.files]`.
+pub(crate) const FILES_OPTIONS: Table = Table {
+    path: "sinks.NAME.files",
+    about: "the host writes whole files, and the plugin stores them; ended with every epoch",
+    keys: &[
+        key(
+            "compression",
+            OneOf(&["none", "gzip", "zstd"]),
+            Means("zstd within parquet files, none for others"),
+            "how files are compressed; parquet compresses its pages",
+        ),
+        key("level", Integer(1, 22), Means("gzip 6, zstd 3"), "how hard to compress: gzip 1 to 9, zstd 1 to 22"),
+        key(
+            "folder",
+            Text,
+            Means("no folders"),
+            "folders from columns, such as \"carrier={carrier}/month={month}/\"; equal values share a folder",
+        ),
+        key("roll-size", Size(64 << 10, 1 << 40), Default("128MiB"), "a file that has this many bytes is ended"),
+        key(
+            "max-open-files",
+            Integer(1, 4096),
+            Default("64"),
+            "files that are written at the same time by one subtask",
+        ),
+    ],
+};
+
+/// `[sinks.NAME.transform]`.
+pub(crate) const TRANSFORM: Table = Table {
+    path: "sinks.NAME.transform",
+    about: "applied in this order: filter, cast, add, select, drop, rename; expressions are SQL over one row",
+    keys: &[
+        key("filter", Text, Means("all rows"), "rows for which this is true go on, such as \"dep_delay > 15\""),
+        key("cast", Table, Means("none"), "new types of columns, column = \"SQL type\""),
+        key("add", Table, Means("none"), "new columns, name = \"SQL expression\", a number, true or false"),
+        key(
+            "select",
+            Texts,
+            Means("all columns"),
+            "columns and expressions that go on, such as \"lower(dest) AS dest\"",
+        ),
+        key("drop", Texts, Means("none"), "columns that do not go on"),
+        key("rename", Table, Means("none"), "new names of columns, old = \"new\""),
     ],
 };
 
@@ -202,5 +289,18 @@ pub(crate) const SECRET: Table = Table {
 };
 
 /// All tables, for a reference text.
-pub const ALL: &[Table] =
-    &[TOP, PIPELINE, CHECKPOINT, FILES, GENERATE, STDIN, CSV_OPTIONS, SINK, ROUTE, SECRET, LIMITS];
+pub const ALL: &[Table] = &[
+    TOP,
+    PIPELINE,
+    CHECKPOINT,
+    FILES,
+    GENERATE,
+    STDIN,
+    CSV_OPTIONS,
+    SINK,
+    FILES_OPTIONS,
+    TRANSFORM,
+    ROUTE,
+    SECRET,
+    LIMITS,
+];

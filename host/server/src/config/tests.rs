@@ -107,6 +107,19 @@ rate = 5
 [sources.in]
 kind = "stdin"
 format = "raw"
+[sources.t]
+kind = "files"
+paths = ["t/*.jsonl"]
+format = "json-lines"
+schema = "year INT NOT NULL, carrier TEXT"
+unknown-fields = "drop"
+follow = true
+compression = "none"
+[sources.p]
+kind = "files"
+paths = ["p/*.parquet"]
+format = "parquet"
+schema = "infer"
 [sinks.out]
 plugin = "plugins/x.wasm"
 format = "csv"
@@ -127,6 +140,30 @@ call-time = "5s"
 [sinks.rest]
 plugin = "builtin:files"
 sources = ["g", "in"]
+[sinks.typed]
+plugin = "builtin:files"
+format = "parquet"
+sources = ["t", "p"]
+columns = ["_epoch", "_part", "_emitted_at"]
+dirs.output = "typed"
+[sinks.typed.files]
+compression = "zstd"
+level = 7
+folder = "carrier={carrier}/"
+roll-size = "1MiB"
+max-open-files = 8
+[sinks.typed.transform]
+filter = "year > 2012"
+cast = { year = "BIGINT" }
+add = { z = "'x'", a = 7, b = true, c = -0.5 }
+select = ["year", "lower(carrier) AS carrier", "z"]
+drop = ["z"]
+rename = { year = "y" }
+[sinks.zipped]
+plugin = "builtin:files"
+format = "json-lines"
+sources = ["t"]
+files.compression = "gzip"
 [dead-letter]
 plugin = "builtin:files"
 dirs.output = "bad"
@@ -145,7 +182,51 @@ dirs.output = "bad"
     let Format::Csv(csv) = &rows.format else { panic!() };
     assert_eq!((csv.delimiter, csv.quote, csv.header), (b'\t', b'\'', false));
     assert_eq!(file.dead_letter.as_ref().unwrap().dirs["output"].path, Path::new("/base/bad"));
-    assert_eq!(file.all_sinks().map(|(id, ..)| id.to_string()).collect::<Vec<_>>(), ["out", "rest", "dead-letter"]);
+    assert_eq!(
+        file.all_sinks().map(|(id, ..)| id.to_string()).collect::<Vec<_>>(),
+        ["out", "rest", "typed", "zipped", "dead-letter"]
+    );
+    let SourceKind::Files { rows, follow, .. } = &file.sources[&SourceId::new("t").unwrap()].kind else { panic!() };
+    assert_eq!(rows.schema, Some(SchemaSection::Declared("year INT NOT NULL, carrier TEXT".into())));
+    assert_eq!((rows.unknown_fields, *follow), (UnknownFields::Drop, true));
+    let SourceKind::Files { rows, follow, .. } = &file.sources[&SourceId::new("p").unwrap()].kind else { panic!() };
+    assert_eq!((&rows.format, &rows.schema, *follow), (&Format::Parquet, &Some(SchemaSection::Infer), false));
+    let sink = &file.sinks[&SinkId::new("typed").unwrap()];
+    assert_eq!(sink.columns, [AddedColumn::Epoch, AddedColumn::Part, AddedColumn::EmittedAt]);
+    let files = sink.files.as_ref().unwrap();
+    assert_eq!((files.compression, files.level, files.max_open_files), (Some(Compression::Zstd), Some(7), 8));
+    assert_eq!((files.folder.as_deref(), files.roll_size), (Some("carrier={carrier}/"), 1 << 20));
+    let transform = sink.transform.as_ref().unwrap();
+    assert_eq!(transform.filter.as_deref(), Some("year > 2012"));
+    let add: Vec<_> = transform.add.iter().map(|(name, sql)| (name.as_str(), sql.as_str())).collect();
+    assert_eq!(add, [("z", "'x'"), ("a", "7"), ("b", "true"), ("c", "-0.5")]);
+    assert_eq!(transform.select.as_ref().unwrap()[1], "lower(carrier) AS carrier");
+    assert_eq!(transform.rename, [("year".to_owned(), "y".to_owned())]);
+    let zipped = &file.sinks[&SinkId::new("zipped").unwrap()];
+    let files = zipped.files.as_ref().unwrap();
+    assert_eq!((files.compression, files.roll_size, files.max_open_files), (Some(Compression::Gzip), 128 << 20, 64));
+}
+
+#[test]
+fn what_needs_columns_and_has_none_is_refused_in_words() {
+    let raw = GOOD.replace("\"json-lines\"", "\"raw\"");
+    let schema = raw.replace("[sinks.out]", "schema = \"a INT\"\n[sinks.out]");
+    assert!(said_of(&schema).contains("raw rows have no columns"));
+    let sink = |more: &str| said("[sinks.out.dirs]", &format!("{more}\n[sinks.out.dirs]"));
+    assert!(sink("format = \"raw\"\ncolumns = [\"_epoch\"]").contains("raw rows have no columns"));
+    assert!(sink("columns = [\"_epoc\"]").contains("did you mean `_epoch`?"));
+    assert!(sink("columns = [\"_epoch\", \"_epoch\"]").contains("named twice"));
+    assert!(sink("files.level = 3").contains("files are not compressed"));
+    assert!(sink("files = { compression = \"gzip\", level = 10 }").contains("gzip has levels from 1 to 9"));
+    assert!(sink("transform.cast = { a = 3 }").contains("expected a text in quotes"));
+    assert!(sink("transform.add = { a = [] }").contains("expected an SQL expression in quotes, a number, true or"));
+    let parquet = GOOD.replace("\"json-lines\"", "\"parquet\"\ncompression = \"gzip\"\nfollow = true");
+    assert!(said_of(&parquet).contains("compressed within"));
+    assert!(said_of(&parquet).contains("cannot be followed"));
+    let dead = format!("{GOOD}[dead-letter]\nplugin = \"builtin:files\"\nformat = \"parquet\"\n");
+    assert!(said_of(&dead).contains("[dead-letter] takes json-lines"));
+    let dead = format!("{GOOD}[dead-letter]\nplugin = \"builtin:files\"\ncolumns = [\"_epoch\"]\n");
+    assert!(said_of(&dead).contains("[dead-letter] has no `columns`"));
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! What a person sees of a running pipeline.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use tidegate_server::{Notice, Progress, SourceId, blocked_words};
+use tidegate_server::{Entries, Notice, Positions, Progress, blocked_words};
 
 use crate::output;
 use crate::words::{clip, count, counted, span};
@@ -97,26 +96,27 @@ pub(crate) fn live(progress: &Progress, rate: u64, now_ms: u64) -> Vec<String> {
     lines
 }
 
+/// So many partitions that are not done are looked at for a line of progress.
+const LOOKED_AT: usize = 1000;
+
 /// Where a source stands: how many partitions are done, and the first that are not.
-pub(crate) fn position(partitions: &BTreeMap<String, String>, most: usize) -> String {
-    let parsed: Vec<(&str, Value)> = partitions
-        .iter()
-        .map(|(name, text)| (name.as_str(), serde_json::from_str(text).unwrap_or(Value::Null)))
-        .collect();
-    let done = parsed.iter().filter(|(_, position)| position["done"] == Value::Bool(true)).count();
+pub(crate) fn position(positions: &Positions, most: usize) -> String {
+    let Ok(entries) = positions.entries() else { return String::new() };
+    let (all, done) = counts(entries);
     let mut pieces = Vec::new();
     if done > 0 {
-        pieces.push(format!("{done} of {} done", parsed.len()));
+        pieces.push(format!("{done} of {all} done"));
     }
-    let begun =
-        parsed.iter().filter(|(_, position)| position["done"] != Value::Bool(true)).filter_map(|(name, position)| {
-            let at = match (position["line"].as_u64(), position["next"].as_u64()) {
-                (Some(line), _) => (line, "line"),
-                (None, Some(next)) => (next, "row"),
-                (None, None) => return Some(clip(name, 40)),
-            };
-            (at.0 > 0).then(|| format!("{} {} {}", clip(name, 40), at.1, count(at.0)))
-        });
+    let not_done = entries.iter().filter(|(_, text)| !is_done(text)).take(LOOKED_AT);
+    let begun = not_done.filter_map(|(name, text)| {
+        let position: Value = serde_json::from_str(text).unwrap_or(Value::Null);
+        let at = match (position["line"].as_u64(), position["next"].as_u64()) {
+            (Some(line), _) => (line, "line"),
+            (None, Some(next)) => (next, "row"),
+            (None, None) => return Some(clip(name, 40)),
+        };
+        (at.0 > 0).then(|| format!("{} {} {}", clip(name, 40), at.1, count(at.0)))
+    });
     let mut left = 0;
     for piece in begun {
         let length: usize = pieces.iter().map(|piece: &String| piece.chars().count() + 2).sum();
@@ -130,6 +130,16 @@ pub(crate) fn position(partitions: &BTreeMap<String, String>, most: usize) -> St
         pieces.push(format!("{left} more"));
     }
     if pieces.is_empty() { "at the beginning".to_owned() } else { pieces.join(", ") }
+}
+
+/// How many partitions there are, and how many of them are done.
+fn counts(entries: Entries<'_>) -> (u64, u64) {
+    entries.iter().fold((0, 0), |(all, done), (_, text)| (all + 1, done + u64::from(is_done(text))))
+}
+
+/// Positions are JSON as `serde_json` writes it. There may be very many, so they are not parsed for this.
+fn is_done(position: &str) -> bool {
+    position.contains("\"done\":true")
 }
 
 /// What a person should be told at once, if anything.
@@ -162,22 +172,25 @@ pub(crate) fn warning(notice: &Notice) -> Option<String> {
     }
 }
 
+/// Positions of a source with more partitions than this are only counted; `checkpoint show` has them all.
+const LISTED: u64 = 1000;
+
 /// Counters for machines.
 pub(crate) fn json(progress: &Progress) -> Value {
-    let positions: serde_json::Map<String, Value> = progress
-        .positions
-        .iter()
-        .map(|(source, partitions): (&SourceId, _)| {
-            let partitions: serde_json::Map<String, Value> = partitions
-                .iter()
-                .map(|(name, text)| {
-                    let position = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
-                    (name.clone(), position)
-                })
-                .collect();
-            (source.to_string(), Value::Object(partitions))
-        })
-        .collect();
+    let mut positions = serde_json::Map::new();
+    let mut partitions = serde_json::Map::new();
+    for (source, known) in &progress.positions {
+        let Ok(entries) = known.entries() else { continue };
+        let (all, done) = counts(entries);
+        partitions.insert(source.to_string(), json!({"count": all, "done": done}));
+        if all <= LISTED {
+            let list = entries.iter().map(|(name, text)| {
+                let position = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
+                (name.to_owned(), position)
+            });
+            positions.insert(source.to_string(), Value::Object(list.collect()));
+        }
+    }
     let waiting: Vec<_> = progress
         .waiting
         .iter()
@@ -194,6 +207,7 @@ pub(crate) fn json(progress: &Progress) -> Value {
         "last-checkpoint-ms": progress.last_checkpoint_millis,
         "runs": progress.runs,
         "waiting": waiting,
+        "partitions": partitions,
         "positions": positions,
     })
 }
@@ -235,7 +249,9 @@ impl Drop for Display {
 
 #[cfg(test)]
 mod tests {
-    use tidegate_server::SinkId;
+    use std::collections::BTreeMap;
+
+    use tidegate_server::{SinkId, SourceId};
 
     use super::*;
 
@@ -281,8 +297,8 @@ mod tests {
     fn positions_of_many_partitions_stay_short() {
         let many = (0..50).map(|i| (format!("part-{i:02}"), "{\"next\":7}".to_owned())).collect();
         assert_eq!(position(&many, 30), "part-00 row 7, part-01 row 7, 48 more");
-        assert_eq!(position(&BTreeMap::new(), 30), "at the beginning");
-        let odd = BTreeMap::from([("x".to_owned(), "not json".to_owned())]);
+        assert_eq!(position(&Positions::new(), 30), "at the beginning");
+        let odd = Positions::from([("x".to_owned(), "not json".to_owned())]);
         assert_eq!(position(&odd, 30), "x");
     }
 

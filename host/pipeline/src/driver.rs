@@ -211,7 +211,7 @@ impl<'a> Driver<'a> {
         let effects = self.coordinator.step(self.env.clock.now_ms(), event);
         let end = effects.into_iter().find_map(|effect| self.carry_out(effect));
         // What is read while no barrier may come makes the open epoch longer and longer.
-        let full = self.coordinator.status().backpressure;
+        let full = self.coordinator.is_held_up();
         self.hold.send_if_modified(|hold| std::mem::replace(hold, full) != full);
         end
     }
@@ -419,7 +419,7 @@ impl<'a> Driver<'a> {
 
     fn show_progress(&mut self) {
         self.progress.rows_read = self.rows_read.load(Ordering::Relaxed);
-        self.progress.waiting = self.coordinator.status().waiting;
+        self.progress.waiting = self.coordinator.waiting();
         let sealed = self.uncommitted.len();
         let waiting = &self.progress.waiting;
         self.uncommitted.retain(|of| waiting.iter().any(|(_, other)| other == of));

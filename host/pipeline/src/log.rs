@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use tidegate_protocol::event::{AppendResult, Event};
 use tidegate_protocol::ids::{Epoch, Slot};
+use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::{Body, Record, StateChunk, StateRef};
 use tidegate_store::{Log, StoreError, state};
 use tokio::sync::{mpsc, oneshot};
@@ -26,6 +27,7 @@ enum Order {
     Delete { slots: Vec<Slot>, named: BTreeSet<StateChunk> },
     PutState { epoch: Epoch, state: Bytes, done: oneshot::Sender<Result<StateRef, StoreError>> },
     GetState { state: StateRef, done: oneshot::Sender<Result<Bytes, StoreError>> },
+    LoadPositions { positions: Positions, done: oneshot::Sender<Result<(), StoreError>> },
 }
 
 /// Asks the log's task.
@@ -71,6 +73,11 @@ impl LogHandle {
         self.ask(|done| Order::GetState { state, done }).await
     }
 
+    /// Reads the pages of these positions, for all that share them.
+    pub(crate) async fn load_positions(&self, positions: Positions) -> Result<(), LogError> {
+        self.ask(|done| Order::LoadPositions { positions, done }).await
+    }
+
     async fn ask<T>(&self, order: impl FnOnce(oneshot::Sender<Result<T, StoreError>>) -> Order) -> Result<T, LogError> {
         let (done, answer) = oneshot::channel();
         self.orders.send(order(done)).map_err(|_| LogError::Closed)?;
@@ -85,7 +92,7 @@ pub(crate) fn start(
     report: Report,
 ) -> (LogHandle, tokio::task::JoinHandle<Box<dyn Log>>) {
     let (orders, inbox) = mpsc::unbounded_channel();
-    let keeper = Keeper { pending_state: Vec::new(), report };
+    let keeper = Keeper { pending_state: Vec::new(), newest: BTreeSet::new(), report };
     (LogHandle { orders }, tokio::spawn(serve(log, blocking, inbox, keeper)))
 }
 
@@ -118,6 +125,8 @@ async fn serve(
 struct Keeper {
     /// State stored for epochs that were not sealed when last looked at.
     pending_state: Vec<(Epoch, StateChunk)>,
+    /// What the newest seal names: whoever asks for a deletion may not have heard of it yet.
+    newest: BTreeSet<StateChunk>,
     report: Report,
 }
 
@@ -128,10 +137,12 @@ impl Keeper {
                 let result = log.append(&record);
                 if let (AppendResult::Created, Body::Seal(seal)) = (&result, &record.body) {
                     self.pending_state.retain(|(epoch, _)| *epoch > seal.epoch);
+                    self.newest = seal.state_chunks().cloned().collect();
                 }
                 self.report.event(Event::Appended { slot: record.slot, result });
             }
             Order::Delete { slots, mut named } => {
+                named.extend(self.newest.iter().cloned());
                 named.extend(self.pending_state.iter().map(|(_, chunk)| chunk.clone()));
                 let deleted = log.delete(&slots).and_then(|()| log.retain_state(&named));
                 if let Err(error) = deleted {
@@ -148,6 +159,9 @@ impl Keeper {
             }
             Order::GetState { state, done } => {
                 let _ = done.send(state::load(log, &state));
+            }
+            Order::LoadPositions { positions, done } => {
+                let _ = done.send(state::load_positions(log, &positions));
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use tidegate_protocol::event::Notice;
 use tidegate_protocol::ids::{EpochRef, SinkId, SourceId};
+use tidegate_protocol::positions::Positions;
 
 /// A point that a run passes. A process killed at each of them must lose nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,8 +79,8 @@ pub struct Progress {
     pub last_seal_at: Option<u64>,
     /// How long the newest epoch took from barrier to seal, in milliseconds.
     pub last_checkpoint_millis: Option<u64>,
-    /// Positions at the newest cut, per source and partition.
-    pub positions: BTreeMap<SourceId, BTreeMap<String, String>>,
+    /// Positions at the newest cut, per source.
+    pub positions: BTreeMap<SourceId, Positions>,
     /// Sealed and not yet committed, per sink.
     pub waiting: Vec<(SinkId, EpochRef)>,
     /// Runs begun by this process.

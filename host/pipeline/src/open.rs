@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_protocol::event::{Restored, TaskFailure};
 use tidegate_protocol::ids::{Epoch, KeyRange, SinkId};
 use tidegate_protocol::plugin::{Call, CallFault, Encoding, WriterState};
-use tidegate_protocol::record::OperatorCut;
+use tidegate_protocol::record::{OperatorCut, SourceCut};
 use tokio::sync::{mpsc, watch};
 
 use crate::driver::{Announcements, Report};
@@ -145,7 +145,9 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
     let mut cuts = Vec::new();
     let mut source_routers = source_routers.into_iter();
     for entry in &pipeline.sources {
-        let readers = open_readers(entry, &restored, blocking).await?;
+        let before = restored.sources.get(&entry.id);
+        load_positions(&log, entry, before).await?;
+        let readers = open_readers(entry, before, blocking).await?;
         for (task, reader) in (0u32..).zip(readers) {
             let (next, dead_letter) = source_routers.next().unwrap_or_default();
             let (cut, orders) = mpsc::unbounded_channel();
@@ -154,6 +156,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 source: entry.id.clone(),
                 task,
                 reader,
+                restored: before.map(|before| before.partitions.clone()).unwrap_or_default(),
                 encoding: entry.encoding,
                 batch_bytes: settings.batch_bytes,
                 on_bad_row: entry.on_bad_row,
@@ -271,13 +274,22 @@ async fn load_states(
     Ok(states)
 }
 
+/// Pages of positions are read for the checkpoint that the run goes on from, and for no other. The coordinator's history
+/// shares them.
+async fn load_positions(log: &LogHandle, entry: &SourceEntry, cut: Option<&SourceCut>) -> Result<(), TaskFailure> {
+    let Some(cut) = cut.filter(|cut| cut.partitions.missing().next().is_some()) else { return Ok(()) };
+    log.load_positions(cut.partitions.clone())
+        .await
+        .map_err(|error| TaskFailure::Host(format!("positions of source `{}`: {error}", entry.id)))
+}
+
 async fn open_readers(
     entry: &SourceEntry,
-    restored: &Restored,
+    cut: Option<&SourceCut>,
     blocking: Blocking,
 ) -> Result<Vec<Box<dyn Reader>>, TaskFailure> {
     let source = Arc::clone(&entry.source);
-    let cut = restored.sources.get(&entry.id).cloned();
+    let cut = cut.cloned();
     let (encoding, tasks) = (entry.encoding, entry.tasks);
     let open = move || source.open(encoding, cut.as_ref(), tasks);
     let opened = match blocking {

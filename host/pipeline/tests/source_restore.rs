@@ -410,11 +410,12 @@ fn a_position_past_any_sense_is_refused_without_a_panic() {
     for key in ["\"offset\":", "\"line\":", "\"head-len\":", "\"size\":"] {
         for number in [u64::MAX, i64::MAX as u64] {
             // The first file is at its end, the second in the middle.
-            for (partition, text) in &all.cuts[2].0.partitions {
+            for (partition, text) in all.cuts[2].0.partitions.entries().unwrap().iter() {
                 let mut cut = all.cuts[2].0.clone();
                 let at = text.find(key).unwrap() + key.len();
                 let end = at + text[at..].find(|c: char| !c.is_ascii_digit()).unwrap();
-                cut.partitions.insert(partition.clone(), format!("{}{number}{}", &text[..at], &text[end..]));
+                let edited = format!("{}{number}{}", &text[..at], &text[end..]);
+                cut.partitions = cut.partitions.advanced([(partition.to_owned(), edited)]);
                 let error = read_from(&source, Encoding::Raw, Some(&cut), 1, 1).unwrap_err();
                 assert!(error.permanent(), "{key} of {partition}: {error}");
             }

@@ -10,6 +10,7 @@ mod check;
 mod cleanup;
 mod commit;
 mod compare;
+mod readers;
 mod retire;
 mod running;
 mod seal;
@@ -192,7 +193,7 @@ impl Coordinator {
             Event::ReleaseAnswered { sink, result } => self.on_release_answered(&sink, result),
             Event::TasksOpened => self.on_tasks_opened(),
             Event::BarrierDue { reason } => self.on_barrier_due(reason),
-            Event::SourceCut { source, task, epoch, cut } => self.on_source_cut(source, task, epoch, cut),
+            Event::SourceCut { source, task, epoch, progress } => self.on_source_cut(source, task, epoch, progress),
             Event::OperatorCut { operator, task, epoch, cut } => self.on_operator_cut(operator, task, epoch, cut),
             Event::PartPrepared { sink, ordinal, epoch, rows_in, rejected_in_write, prepared } => {
                 self.on_part_prepared(sink, ordinal, epoch, running::Report { rows_in, rejected_in_write, prepared });

@@ -95,8 +95,8 @@ pub enum Event {
         task: u32,
         /// The epoch that the barrier ends.
         epoch: Epoch,
-        /// Its partitions' positions; the coordinator joins the tasks' cuts.
-        cut: SourceCut,
+        /// What it has done since its last cut; the coordinator joins the tasks' reports.
+        progress: SourceProgress,
     },
     /// One operator subtask reached the barrier.
     OperatorCut {
@@ -160,6 +160,22 @@ pub enum Event {
     },
     /// Somebody asked the run to stop with a sealed and committed epoch.
     StopRequested,
+}
+
+/// What one source task has done since its last cut, or since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceProgress {
+    /// Partitions that moved, and where they stand now; the text belongs to the source (JSON). Partitions that are new
+    /// to the checkpoint are among them, also where nothing was read of them.
+    pub moved: BTreeMap<String, String>,
+    /// All partitions of this task are at their end and no further ones will come in this run.
+    pub ended: bool,
+    /// Low watermark in Unix milliseconds of event time, if known.
+    pub watermark: Option<i64>,
+    /// Rows handed on.
+    pub rows: u64,
+    /// Rows that could not be read and went to the dead-letter sink.
+    pub dead_lettered: u64,
 }
 
 /// What came of creating a record.

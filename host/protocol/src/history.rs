@@ -18,7 +18,7 @@ pub use standing::Standing;
 
 use crate::ids::{Epoch, EpochRef, PartId, PipelineId, RunId, SinkId, Slot};
 use crate::plugin::{External, Position};
-use crate::record::{Blocked, Body, Decision, Open, Record, Seal, SinkCut, SlotRange, StateChunk, StateRef};
+use crate::record::{Blocked, Body, Decision, Open, Record, Seal, SinkCut, SlotRange, StateChunk};
 
 /// Commit state of one sealed epoch at one sink, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -308,15 +308,10 @@ impl History {
         sealed.chain(parents).max().unwrap_or(Epoch::ZERO).next()
     }
 
-    /// All pieces of large state that a checkpoint which can be restored names.
+    /// All pieces of large state, and pages of positions, that a checkpoint which can be restored names.
     pub fn state_chunks(&self) -> BTreeSet<StateChunk> {
         let retained = self.epochs.values().filter(|epoch| epoch.checkpoint == CheckpointState::Retained);
-        let cuts = retained.flat_map(|epoch| epoch.seal.operators.values().flatten());
-        let chunks = cuts.filter_map(|cut| match &cut.state {
-            StateRef::Chunks(chunks) => Some(chunks.iter().cloned()),
-            StateRef::Inline(_) => None,
-        });
-        chunks.flatten().collect()
+        retained.flat_map(|epoch| epoch.seal.state_chunks()).cloned().collect()
     }
 
     /// Whether `ancestor` is `of` or lies behind it on its line of descent.

@@ -16,4 +16,5 @@ pub mod history;
 pub mod ids;
 pub mod permit;
 pub mod plugin;
+pub mod positions;
 pub mod record;

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, EpochRef, KeyRange, OperatorId, PipelineId, RunId, SinkId, Slot, SourceId};
 use crate::plugin::{Committable, External, PluginError, Position, WriterState};
+use crate::positions::Positions;
 
-/// Version of the record format written by this crate.
-pub const FORMAT_VERSION: u16 = 1;
+/// Newest version of the record format that this crate reads and writes. 2: a seal may name pages of positions.
+pub const FORMAT_VERSION: u16 = 2;
 
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,6 +30,16 @@ pub struct Record {
     pub outcomes: Vec<OutcomeEntry>,
     /// What it says.
     pub body: Body,
+}
+
+impl Record {
+    /// The oldest version of the format that can hold it; it is written in that one.
+    pub fn format_version(&self) -> u16 {
+        match &self.body {
+            Body::Seal(seal) if seal.sources.values().any(|cut| cut.partitions.pages().next().is_some()) => 2,
+            _ => 1,
+        }
+    }
 }
 
 /// What a record says.
@@ -119,6 +130,17 @@ pub struct Seal {
     pub sinks: BTreeMap<SinkId, SinkCut>,
 }
 
+impl Seal {
+    /// Everything beside the log that it names.
+    pub fn state_chunks(&self) -> impl Iterator<Item = &StateChunk> {
+        let states = self.operators.values().flatten().flat_map(|cut| match &cut.state {
+            StateRef::Chunks(chunks) => chunks.as_slice(),
+            StateRef::Inline(_) => &[],
+        });
+        states.chain(self.sources.values().flat_map(|cut| cut.partitions.chunks()))
+    }
+}
+
 /// Why an epoch was cut.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -137,7 +159,7 @@ pub enum CutReason {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceCut {
     /// Position per partition; the text belongs to the source (JSON).
-    pub partitions: BTreeMap<String, String>,
+    pub partitions: Positions,
     /// All partitions are at their end and no further ones will come in this run.
     pub ended: bool,
     /// Low watermark in Unix milliseconds of event time, if known.

@@ -4,7 +4,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use tidegate_protocol::event::{Effect, End, Event, TaskFailure};
+use tidegate_protocol::event::{Effect, End, Event, SourceProgress, TaskFailure};
 use tidegate_protocol::history::{History, HistoryErrorKind};
 use tidegate_protocol::ids::{Epoch, EpochRef, PartId, RunId, Slot};
 use tidegate_protocol::plugin::FaultKind;
@@ -94,10 +94,9 @@ fn p12_a_row_that_does_not_arrive_ends_the_run() {
             prepared: Some(prepared(part, 2)),
         });
     }
-    let partitions = BTreeMap::from([("0".to_owned(), "5".to_owned())]);
-    let cut =
-        tidegate_protocol::record::SourceCut { partitions, ended: false, watermark: None, rows: 5, dead_lettered: 0 };
-    host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, cut });
+    let moved = BTreeMap::from([("0".to_owned(), "5".to_owned())]);
+    let progress = SourceProgress { moved, rows: 5, ..SourceProgress::default() };
+    host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, progress });
     let Some(End::Failed(TaskFailure::Host(words))) = &host.ended else { panic!("{:?}", host.ended) };
     assert!(words.contains('5') && words.contains('4'), "{words}");
     assert!(seals(&world).is_empty());
@@ -164,10 +163,9 @@ fn with_dead_letters(rejected: u64, dead_letters: Option<u64>) -> Option<End> {
     if let Some(rows) = dead_letters {
         report(&mut host, "dead", rows, 0);
     }
-    let partitions = BTreeMap::from([("0".to_owned(), "5".to_owned())]);
-    let cut =
-        tidegate_protocol::record::SourceCut { partitions, ended: false, watermark: None, rows: 5, dead_lettered: 0 };
-    host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, cut });
+    let moved = BTreeMap::from([("0".to_owned(), "5".to_owned())]);
+    let progress = SourceProgress { moved, rows: 5, ..SourceProgress::default() };
+    host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, progress });
     host.settle(&mut world, |effect| !appends(effect));
     assert_eq!(host.ended.is_none(), seals(&world).len() == 1);
     host.ended
@@ -215,15 +213,8 @@ fn what_a_plugin_claims_of_its_part_is_checked() {
             rejected_in_write,
             prepared: Some(answer),
         });
-        let partitions = BTreeMap::new();
-        let cut = tidegate_protocol::record::SourceCut {
-            partitions,
-            ended: false,
-            watermark: None,
-            rows: 5,
-            dead_lettered: 0,
-        };
-        host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, cut });
+        let progress = SourceProgress { rows: 5, ..SourceProgress::default() };
+        host.tell(Event::SourceCut { source: world::source(), task: 0, epoch, progress });
         let Some(End::Failed(TaskFailure::Plugin(_, fault))) = &host.ended else {
             panic!("lie {number}: {:?}", host.ended)
         };

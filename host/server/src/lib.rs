@@ -53,5 +53,6 @@ pub use tidegate_protocol::event::{End, Notice, Refusal};
 pub use tidegate_protocol::guarantee::{Delivery, Guarantee};
 pub use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
 pub use tidegate_protocol::plugin::{Abilities, Description, Encoding, Visibility};
+pub use tidegate_protocol::positions::{Entries, Positions};
 pub use tidegate_protocol::record::MismatchPolicy;
 pub use tidegate_wasm::Inspection;

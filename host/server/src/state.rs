@@ -1,13 +1,14 @@
 //! Looking into a pipeline's state without changing it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::Value;
 use tidegate_protocol::history::{CheckpointState, History, Holder, SealedEpoch, SinkEpochState};
 use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
-use tidegate_protocol::record::{CutReason, Record, StateRef};
+use tidegate_protocol::record::{CutReason, Record, SourceCut, StateRef};
+use tidegate_store::state::load_positions;
 use tidegate_store::{LocalLog, Log, StoreError};
 
 use crate::config::PipelineFile;
@@ -20,6 +21,7 @@ pub struct State {
     pub records: Vec<Record>,
     /// Their meaning.
     pub history: History,
+    dir: PathBuf,
 }
 
 impl State {
@@ -50,7 +52,7 @@ impl State {
                 found: found.clone(),
                 expected: pipeline.clone(),
             })),
-            _ => Ok(State { records, history }),
+            _ => Ok(State { records, history, dir: dir.to_owned() }),
         }
     }
 
@@ -96,23 +98,55 @@ impl State {
         self.history.checkpoints().map(|sealed| self.summary(sealed)).collect()
     }
 
-    /// One checkpoint in full.
+    /// One checkpoint in full. Positions that lie beside the log are read for this.
     ///
     /// # Errors
-    /// It is not there any more.
+    /// It is not there any more, or its positions cannot be read.
     pub fn checkpoint(&self, of: EpochRef) -> Result<CheckpointDetail, ServerError> {
         let sealed = self
             .history
             .seal(of)
             .ok_or_else(|| ServerError::Request { problem: format!("{of} is not kept any more"), hints: vec![] })?;
+        let mut sources = BTreeMap::new();
+        for (id, cut) in &sealed.seal.sources {
+            sources.insert(id.clone(), self.source_view(cut, sealed.checkpoint)?);
+        }
         Ok(CheckpointDetail {
             summary: self.summary(sealed),
             reason: reason(&sealed.seal.reason),
             graph: graph::digest(&sealed.seal.graph).to_owned(),
-            sources: sealed.seal.sources.iter().map(|(id, cut)| (id.clone(), source_view(cut))).collect(),
+            sources,
             operators: sealed.seal.operators.iter().map(|(id, cuts)| (id.to_string(), operator_views(cuts))).collect(),
             sinks: sealed.seal.sinks.iter().map(|(id, cut)| (id.clone(), sink_view(cut))).collect(),
         })
+    }
+
+    fn source_view(&self, cut: &SourceCut, checkpoint: CheckpointState) -> Result<SourceView, ServerError> {
+        let mut view = SourceView {
+            partitions: BTreeMap::new(),
+            positions_gone: false,
+            ended: cut.ended,
+            watermark: cut.watermark,
+            rows: cut.rows,
+            dead_lettered: cut.dead_lettered,
+        };
+        if cut.partitions.missing().next().is_some() {
+            let mut log = LocalLog::open_read_only(&self.dir)?;
+            match load_positions(&mut log, &cut.partitions) {
+                // What only a retired checkpoint names is deleted before its record is.
+                Err(StoreError::MissingFile { .. }) if checkpoint == CheckpointState::Retired => {
+                    view.positions_gone = true;
+                    return Ok(view);
+                }
+                loaded => loaded?,
+            }
+        }
+        let entries = cut
+            .partitions
+            .entries()
+            .map_err(|error| ServerError::Request { problem: error.to_string(), hints: vec![] })?;
+        view.partitions = entries.iter().map(|(name, position)| (name.to_owned(), json_or_text(position))).collect();
+        Ok(view)
     }
 
     fn summary(&self, sealed: &SealedEpoch) -> CheckpointSummary {
@@ -229,6 +263,9 @@ pub struct CheckpointDetail {
 pub struct SourceView {
     /// Position per partition.
     pub partitions: BTreeMap<String, Value>,
+    /// The checkpoint is retired, and its positions are deleted.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub positions_gone: bool,
     /// Everything is read.
     pub ended: bool,
     /// Low watermark.
@@ -370,16 +407,6 @@ fn holder(holder: &Holder) -> String {
 /// JSON where it is JSON, else the text.
 fn json_or_text(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
-}
-
-fn source_view(cut: &tidegate_protocol::record::SourceCut) -> SourceView {
-    SourceView {
-        partitions: cut.partitions.iter().map(|(name, position)| (name.clone(), json_or_text(position))).collect(),
-        ended: cut.ended,
-        watermark: cut.watermark,
-        rows: cut.rows,
-        dead_lettered: cut.dead_lettered,
-    }
 }
 
 fn operator_views(cuts: &[tidegate_protocol::record::OperatorCut]) -> Vec<OperatorView> {

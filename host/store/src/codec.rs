@@ -75,6 +75,8 @@ pub(crate) enum Kind {
 /// One entry of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Frame {
+    /// Of the record format; 1 for what is not a record.
+    pub(crate) version: u16,
     pub(crate) kind: Kind,
     pub(crate) slot: Slot,
     pub(crate) nonce: Nonce,
@@ -91,16 +93,17 @@ pub(crate) enum FrameFault {
 impl Frame {
     /// A frame for a record that was encoded with [`encode_record`].
     pub(crate) fn record(record: &Record, payload: Vec<u8>) -> Frame {
-        Frame { kind: Kind::Record, slot: record.slot, nonce: record.run.nonce, payload: payload.into() }
+        let version = record.format_version();
+        Frame { version, kind: Kind::Record, slot: record.slot, nonce: record.run.nonce, payload: payload.into() }
     }
 
     pub(crate) fn gap(first: Slot, last: Slot, log: Nonce) -> Frame {
         let payload = Bytes::copy_from_slice(&last.0.to_le_bytes());
-        Frame { kind: Kind::Gap, slot: first, nonce: log, payload }
+        Frame { version: 1, kind: Kind::Gap, slot: first, nonce: log, payload }
     }
 
     pub(crate) fn roll(next: Slot, log: Nonce) -> Frame {
-        Frame { kind: Kind::Roll, slot: next, nonce: log, payload: Bytes::new() }
+        Frame { version: 1, kind: Kind::Roll, slot: next, nonce: log, payload: Bytes::new() }
     }
 
     /// Last slot of a gap.
@@ -119,7 +122,7 @@ impl Frame {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(FRAME_HEAD + self.payload.len() + FRAME_TAIL);
         body.extend_from_slice(&FRAME_MAGIC);
-        body.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        body.extend_from_slice(&self.version.to_le_bytes());
         body.push(match self.kind {
             Kind::Record => 1,
             Kind::Gap => 2,
@@ -159,7 +162,7 @@ impl Frame {
             return Err(damaged("no frame begins here"));
         }
         let version = u16_at(head, 4);
-        if version != FORMAT_VERSION {
+        if !(1..=FORMAT_VERSION).contains(&version) {
             return Err(FrameFault::Version(version));
         }
         let kind = match head[6] {
@@ -185,7 +188,7 @@ impl Frame {
         nonce.copy_from_slice(&head[20..30]);
         let slot = Slot(u64_at(head, 12));
         let payload = Bytes::from(body).slice(FRAME_HEAD..end);
-        Ok(Frame { kind, slot, nonce: Nonce(nonce), payload })
+        Ok(Frame { version, kind, slot, nonce: Nonce(nonce), payload })
     }
 }
 

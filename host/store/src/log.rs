@@ -11,7 +11,9 @@ use crate::StoreError;
 
 /// One pipeline's log. Calls block; the driver makes them from one thread.
 pub trait Log: Send {
-    /// Creates `record` in its slot if that slot is free, which it is only when it is the next one.
+    /// Creates `record` in its slot if that slot is free, which it is only when it is the next one. Pages of positions
+    /// that a seal names are put beside the log before that, as by [`Log::put_state`]; those that are not in memory must
+    /// be there already.
     ///
     /// `Created` means durable. `Taken` returns what is there already, which may be this very record when an earlier
     /// answer was lost: compare. After `Unknown`, and after `NotWritten` that is not `retryable`, the log accepts

@@ -10,7 +10,7 @@ use tidegate_protocol::ids::Slot;
 use tidegate_protocol::record::{Body, Record, StateChunk};
 
 use crate::codec::{self, MAX_PAYLOAD};
-use crate::state::{check_chunk, chunk_of};
+use crate::state::{check_chunk, chunk_of, pages_of};
 use crate::{Log, StoreError};
 
 /// What an append does instead of its work.
@@ -144,7 +144,21 @@ impl Shared {
     fn create(&mut self, record: &Record) -> AppendResult {
         match check_slot(record.slot, self.used) {
             SlotCheck::Free => {
-                self.records.insert(record.slot, record.clone());
+                for page in pages_of(record) {
+                    match page.bytes() {
+                        Some(bytes) => {
+                            self.state.entry(page.name().sha256.clone()).or_insert_with(|| bytes.into());
+                        }
+                        None if self.state.contains_key(&page.name().sha256) => {}
+                        None => return not_written(format!("page {} of positions is not there", page.name().sha256)),
+                    }
+                }
+                // What is read again knows its pages by name, as from a disk.
+                let mut kept = record.clone();
+                if let Body::Seal(seal) = &mut kept.body {
+                    seal.sources.values_mut().for_each(|cut| cut.partitions.unload());
+                }
+                self.records.insert(record.slot, kept);
                 self.used = record.slot.0;
                 AppendResult::Created
             }

@@ -7,7 +7,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
-use tidegate_protocol::record::{StateChunk, StateRef};
+use tidegate_protocol::positions::{Page, Positions};
+use tidegate_protocol::record::{Body, Record, StateChunk, StateRef};
 
 use crate::codec::MAX_PAYLOAD;
 use crate::{Log, StoreError};
@@ -59,6 +60,26 @@ pub fn load(log: &mut dyn Log, state: &StateRef) -> Result<Bytes, StoreError> {
         all.extend_from_slice(&log.read_state(chunk)?);
     }
     Ok(all.into())
+}
+
+/// Reads the pages of positions that are names only, each checked against its name. Whatever shares pages with these
+/// positions has them as well.
+///
+/// # Errors
+/// As [`Log::read_state`], and a page that does not hold positions.
+pub fn load_positions(log: &mut dyn Log, positions: &Positions) -> Result<(), StoreError> {
+    for page in positions.missing() {
+        let bytes = log.read_state(page.name())?;
+        page.fill(&bytes)
+            .map_err(|error| StoreError::corrupt(Path::new(&page.name().sha256), 0, None, error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Pages of positions that a record names.
+pub(crate) fn pages_of(record: &Record) -> impl Iterator<Item = &Page> {
+    let seal = if let Body::Seal(seal) = &record.body { Some(seal) } else { None };
+    seal.into_iter().flat_map(|seal| seal.sources.values()).flat_map(|cut| cut.partitions.pages())
 }
 
 /// The name of a piece.

@@ -108,6 +108,9 @@ fn show_text(detail: &CheckpointDetail) -> String {
     for (id, source) in &detail.sources {
         let ended = if source.ended { ", at its end" } else { "" };
         lines.push(format!("source {id}: {} rows{ended}", count(source.rows)));
+        if source.positions_gone {
+            lines.push("  its positions are deleted".to_owned());
+        }
         for (partition, position) in &source.partitions {
             lines.push(format!("  {}  {position}", one_line(partition)));
         }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use tidegate_protocol::positions::NotLoaded;
+
 /// A source cannot be opened, or cannot go on. The message names the file or partition and says how to mend it.
 #[derive(Debug)]
 pub enum SourceError {
@@ -173,6 +175,12 @@ impl fmt::Display for SourceError {
             Self::Io { path, error } => write!(f, "{}: cannot be read: {error}", path.display()),
             Self::Interrupted(why) => write!(f, "reading was interrupted: {why}"),
         }
+    }
+}
+
+impl From<NotLoaded> for SourceError {
+    fn from(error: NotLoaded) -> Self {
+        Self::Interrupted(format!("the checkpoint was not read whole: {error}"))
     }
 }
 

@@ -140,7 +140,7 @@ impl Source for GenerateSource {
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         super::check_encoding(&self.contract(), encoding)?;
         let mut shares: Vec<Vec<Partition>> = (0..tasks.max(1)).map(|_| Vec::new()).collect();
-        let restored = restored.map(|cut| &cut.partitions);
+        let restored = restored.map(|cut| cut.partitions.entries()).transpose()?;
         for partition in 0..self.options.partitions {
             let name = partition_name(partition);
             let next = match restored.and_then(|partitions| partitions.get(&name)) {
@@ -150,11 +150,11 @@ impl Source for GenerateSource {
             let task = partition as usize % shares.len();
             shares[task].push(Partition { number: partition, name, next, end: self.share(partition) });
         }
-        if let Some(unknown) = restored
-            .and_then(|partitions| partitions.keys().find(|name| !shares.iter().flatten().any(|p| p.name == **name)))
-        {
+        if let Some(unknown) = restored.and_then(|known| {
+            known.iter().map(|(name, _)| name).find(|name| !shares.iter().flatten().any(|p| p.name == *name))
+        }) {
             let problem = "there is no such partition; put `partitions` back".to_owned();
-            return Err(SourceError::Position { partition: unknown.clone(), problem });
+            return Err(SourceError::Position { partition: unknown.to_owned(), problem });
         }
         let limiter = self.options.rate.map(|rate| Arc::new(RateLimiter::new(rate)));
         Ok(shares

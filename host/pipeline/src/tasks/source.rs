@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_protocol::event::{Event, TaskFailure};
+use tidegate_protocol::event::{Event, SourceProgress, TaskFailure};
 use tidegate_protocol::ids::{Epoch, SourceId};
 use tidegate_protocol::plugin::{Batch, BoxFuture, Encoding};
-use tidegate_protocol::record::{CutReason, SourceCut};
+use tidegate_protocol::positions::Positions;
+use tidegate_protocol::record::CutReason;
 use tokio::sync::{mpsc, watch};
 
 use crate::dead_letter;
@@ -26,6 +27,8 @@ pub(crate) struct SourceTask {
     pub(crate) source: SourceId,
     pub(crate) task: u32,
     pub(crate) reader: Box<dyn Reader>,
+    /// What the checkpoint says: only what differs from it is reported.
+    pub(crate) restored: Positions,
     pub(crate) encoding: Encoding,
     pub(crate) batch_bytes: usize,
     pub(crate) on_bad_row: OnBadRow,
@@ -57,7 +60,8 @@ impl SourceTask {
 
     async fn read_on(&mut self) -> Result<(), Closed> {
         let reader = std::mem::replace(&mut self.reader, Box::new(Nothing));
-        let mut positions: BTreeMap<String, String> = reader.initial_positions().into_iter().collect();
+        // Since the last cut. There may be very many partitions of which few move.
+        let mut moved = self.new_positions(reader.as_ref());
         let mut pending = Some(start(reader, self.batch_bytes));
         let mut epoch = self.first_epoch;
         let mut so_far = EpochSoFar::default();
@@ -70,7 +74,7 @@ impl SourceTask {
                 cut = self.cuts.recv() => {
                     let cut = cut.ok_or(Closed)?;
                     // A read that is under way belongs to the next epoch: its rows have not been handed on.
-                    self.cut(&cut, &positions, &mut so_far, watermark, ended).await?;
+                    self.cut(&cut, std::mem::take(&mut moved), &mut so_far, watermark, ended).await?;
                     epoch = cut.epoch.next();
                     if matches!(cut.reason, CutReason::End | CutReason::Stop) {
                         return self.wait_for_close().await;
@@ -82,7 +86,7 @@ impl SourceTask {
                     match read {
                         Ok(Read::Rows(batch)) => {
                             let risen = batch.watermark.filter(|risen| watermark.is_none_or(|old| *risen > old));
-                            positions.extend(batch.positions.iter().cloned());
+                            moved.extend(batch.positions.iter().cloned());
                             self.hand_on(epoch, batch, &mut so_far).await?;
                             if let Some(risen) = risen {
                                 watermark = Some(risen);
@@ -109,6 +113,14 @@ impl SourceTask {
                 }
             }
         }
+    }
+
+    /// What the reader begins with and the checkpoint does not say already.
+    fn new_positions(&mut self, reader: &dyn Reader) -> BTreeMap<String, String> {
+        let restored = std::mem::take(&mut self.restored);
+        let known = restored.entries().ok();
+        let is_known = |partition: &str, position: &str| known.and_then(|known| known.get(partition)) == Some(position);
+        reader.initial_positions().into_iter().filter(|(partition, position)| !is_known(partition, position)).collect()
     }
 
     async fn hand_on(&mut self, epoch: Epoch, batch: SourceBatch, so_far: &mut EpochSoFar) -> Result<(), Closed> {
@@ -154,7 +166,7 @@ impl SourceTask {
     async fn cut(
         &mut self,
         cut: &Cut,
-        positions: &BTreeMap<String, String>,
+        moved: BTreeMap<String, String>,
         so_far: &mut EpochSoFar,
         watermark: Option<i64>,
         ended: bool,
@@ -164,13 +176,7 @@ impl SourceTask {
             source: self.source.clone(),
             task: self.task,
             epoch: cut.epoch,
-            cut: SourceCut {
-                partitions: positions.clone(),
-                ended,
-                watermark,
-                rows: done.rows,
-                dead_lettered: done.dead_lettered,
-            },
+            progress: SourceProgress { moved, ended, watermark, rows: done.rows, dead_lettered: done.dead_lettered },
         });
         for next in self.next.iter().chain(&self.dead_letter) {
             next.barrier(cut.epoch).await?;

@@ -60,7 +60,7 @@ impl Source for Lines {
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         let position = |p: usize| {
             restored
-                .and_then(|cut| cut.partitions.get(&format!("p{p}")))
+                .and_then(|cut| cut.partitions.entries().expect("all pages are there").get(&format!("p{p}")))
                 .map_or(0, |text| text.parse().expect("our own position"))
         };
         Ok((0..tasks as usize)

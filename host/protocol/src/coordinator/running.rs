@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use super::readers::Readers;
 use super::{Coordinator, Phase, seal};
-use crate::event::{Effect, End, Notice, TaskFailure, Timer};
+use crate::event::{Effect, End, Notice, SourceProgress, TaskFailure, Timer};
 use crate::ids::{Epoch, EpochRef, OperatorId, RunId, SinkId, SourceId};
 use crate::plugin::{ErrorKind, Prepared};
-use crate::record::{Body, CutReason, OperatorCut, SourceCut};
+use crate::record::{Body, CutReason, OperatorCut};
 
 /// The epoch being written, and the one whose barrier is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +23,7 @@ pub(super) struct Writing {
     /// Why the last epoch of this run was cut; no barrier comes after it.
     pub(super) last_cut: Option<CutReason>,
     barrier: Option<Barrier>,
+    readers: Readers,
 }
 
 /// What one participant reported.
@@ -37,7 +39,7 @@ pub(super) struct Report {
 pub(super) struct Barrier {
     pub(super) epoch: Epoch,
     pub(super) reason: CutReason,
-    pub(super) sources: BTreeMap<(SourceId, u32), SourceCut>,
+    pub(super) sources: BTreeMap<(SourceId, u32), SourceProgress>,
     pub(super) operators: BTreeMap<(OperatorId, u32), OperatorCut>,
     pub(super) parts: BTreeMap<(SinkId, u32), Report>,
     /// The seal is on its way into the log.
@@ -46,7 +48,16 @@ pub(super) struct Barrier {
 
 impl Writing {
     pub(super) fn new(epoch: Epoch) -> Self {
-        Self { epoch, busy: false, due: None, sources_ended: false, stopping: false, last_cut: None, barrier: None }
+        Self {
+            epoch,
+            busy: false,
+            due: None,
+            sources_ended: false,
+            stopping: false,
+            last_cut: None,
+            barrier: None,
+            readers: Readers::default(),
+        }
     }
 
     pub(super) fn preparing(&self) -> Option<Epoch> {
@@ -115,13 +126,20 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn on_source_cut(&mut self, source: SourceId, task: u32, epoch: Epoch, cut: SourceCut) {
+    pub(super) fn on_source_cut(&mut self, source: SourceId, task: u32, epoch: Epoch, progress: SourceProgress) {
         let known = self.graph.sources.get(&source).is_some_and(|spec| task < spec.tasks);
         let key = (source, task);
-        let fits = self.fits(epoch, known, |barrier| barrier.sources.get(&key).map(|seen| *seen == cut));
+        let fits = self.fits(epoch, known, |barrier| barrier.sources.get(&key).map(|seen| *seen == progress));
         let who = format!("task {task} of source `{}`", key.0);
-        if let Some(barrier) = self.take(fits, &who) {
-            barrier.sources.insert(key, cut);
+        if self.take(fits, &who).is_none() {
+            return;
+        }
+        if let Err(partition) = self.writing.readers.note(&key.0, task, progress.moved.keys()) {
+            let message = format!("two tasks of source `{}` read partition `{partition}`", key.0);
+            return self.end(End::Failed(TaskFailure::Host(message)));
+        }
+        if let Some(barrier) = self.writing.barrier.as_mut() {
+            barrier.sources.insert(key, progress);
         }
     }
 
@@ -310,7 +328,7 @@ impl Coordinator {
     pub(super) fn on_sealed(&mut self, run: RunId) {
         let Some(barrier) = self.writing.barrier.take() else { return };
         let of = EpochRef { run, epoch: barrier.epoch };
-        let sum = |f: fn(&SourceCut) -> u64| barrier.sources.values().map(f).fold(0u64, u64::saturating_add);
+        let sum = |f: fn(&SourceProgress) -> u64| barrier.sources.values().map(f).fold(0u64, u64::saturating_add);
         let rejected = self.history.seal(of).map_or(0, |epoch| {
             let parts = epoch.seal.sinks.values().flat_map(|cut| &cut.parts);
             parts.fold(0u64, |n, part| n.saturating_add(part.rejected))

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::running::{Barrier, Report};
-use crate::event::{Consumer, Graph, Producer, SinkSpec, TaskFailure};
+use crate::event::{Consumer, Graph, Producer, SinkSpec, SourceProgress, TaskFailure};
 use crate::history::{History, ResourceKey};
 use crate::ids::{KeyRange, OperatorId, PartId, PipelineId, RunId, SinkId, SourceId};
 use crate::plugin::{Call, CallFault, External, FaultKind, Prepared, WriterState};
+use crate::positions::Positions;
 use crate::record::{OperatorCut, PartCut, Seal, SinkCut, SourceCut};
 
 /// What a seal is made from, besides the reports.
@@ -52,44 +53,34 @@ fn join_sources(
     let kept = before.into_iter().flat_map(|seal| &seal.sources).map(|(id, cut)| (id.clone(), quiet(cut)));
     let mut joined: BTreeMap<SourceId, SourceCut> = kept.collect();
     for id in context.graph.sources.keys() {
-        let cuts: Vec<&SourceCut> =
-            barrier.sources.iter().filter(|((source, _), _)| source == id).map(|(_, cut)| cut).collect();
-        let cut = join_tasks(id, &cuts, joined.get(id))?;
+        let tasks: Vec<&SourceProgress> =
+            barrier.sources.iter().filter(|((source, _), _)| source == id).map(|(_, progress)| progress).collect();
+        let cut = join_tasks(id, &tasks, joined.get(id))?;
         joined.insert(id.clone(), cut);
     }
     Ok(joined)
 }
 
-fn join_tasks(id: &SourceId, cuts: &[&SourceCut], before: Option<&SourceCut>) -> Result<SourceCut, TaskFailure> {
-    let mut joined = SourceCut {
-        partitions: BTreeMap::new(),
-        ended: cuts.iter().all(|cut| cut.ended),
-        watermark: None,
-        rows: 0,
-        dead_lettered: 0,
-    };
-    for cut in cuts {
-        for (partition, position) in &cut.partitions {
-            if joined.partitions.insert(partition.clone(), position.clone()).is_some() {
-                return Err(host(format!("two tasks of source `{id}` read partition `{partition}`")));
-            }
-        }
-        let spent = || host(format!("source `{id}` counted more rows than there are numbers"));
-        joined.rows = joined.rows.checked_add(cut.rows).ok_or_else(spent)?;
-        joined.dead_lettered = joined.dead_lettered.checked_add(cut.dead_lettered).ok_or_else(spent)?;
+/// A partition that nobody moved keeps its place, and time does not run backwards.
+fn join_tasks(id: &SourceId, tasks: &[&SourceProgress], before: Option<&SourceCut>) -> Result<SourceCut, TaskFailure> {
+    let spent = || host(format!("source `{id}` counted more rows than there are numbers"));
+    let (mut rows, mut dead_lettered) = (0u64, 0u64);
+    for task in tasks {
+        rows = rows.checked_add(task.rows).ok_or_else(spent)?;
+        dead_lettered = dead_lettered.checked_add(task.dead_lettered).ok_or_else(spent)?;
     }
     // The slowest task counts; one that has not seen any event time holds the watermark back.
-    if let Some(marks) = cuts.iter().map(|cut| cut.watermark).collect::<Option<Vec<i64>>>() {
-        joined.watermark = marks.into_iter().min();
-    }
-    if let Some(before) = before {
-        // A partition that nobody reads now keeps its place too, and time does not run backwards.
-        for (partition, position) in &before.partitions {
-            joined.partitions.entry(partition.clone()).or_insert_with(|| position.clone());
-        }
-        joined.watermark = joined.watermark.max(before.watermark);
-    }
-    Ok(joined)
+    let marks = tasks.iter().map(|task| task.watermark).collect::<Option<Vec<i64>>>();
+    let watermark = marks.and_then(|marks| marks.into_iter().min());
+    let moved = tasks.iter().flat_map(|task| &task.moved).map(|(name, at)| (name.clone(), at.clone()));
+    let none = Positions::new();
+    Ok(SourceCut {
+        partitions: before.map_or(&none, |before| &before.partitions).advanced(moved),
+        ended: tasks.iter().all(|task| task.ended),
+        watermark: watermark.max(before.and_then(|before| before.watermark)),
+        rows,
+        dead_lettered,
+    })
 }
 
 fn join_operators(

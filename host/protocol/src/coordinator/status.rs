@@ -72,22 +72,29 @@ impl Coordinator {
     pub fn status(&self) -> Status {
         let sinks: BTreeMap<SinkId, SinkStatus> =
             self.lanes.iter().map(|(sink, lane)| (sink.clone(), lane.status())).collect();
-        let each = |(sink, status): (&SinkId, &SinkStatus)| -> Vec<(SinkId, EpochRef)> {
-            status.waiting.iter().map(|of| (sink.clone(), *of)).collect()
-        };
         Status {
             phase: self.phase,
             run: self.run,
             open_epoch: (self.phase == Phase::Running).then_some(self.writing.epoch),
             preparing: self.writing.preparing(),
-            waiting: sinks.iter().flat_map(each).collect(),
+            waiting: self.waiting(),
             in_doubt: sinks.iter().filter_map(|(sink, s)| Some((sink.clone(), s.in_doubt?))).collect(),
             blocked: sinks
                 .iter()
                 .filter_map(|(sink, s)| s.blocked.clone().map(|(of, why)| (sink.clone(), of, why)))
                 .collect(),
-            backpressure: self.writing.due.is_some() && self.phase == Phase::Running && self.full_lane().is_some(),
+            backpressure: self.is_held_up(),
             sinks,
         }
+    }
+
+    /// A barrier is due and withheld because too many epochs wait. Cheap: for every step.
+    pub fn is_held_up(&self) -> bool {
+        self.writing.due.is_some() && self.phase == Phase::Running && self.full_lane().is_some()
+    }
+
+    /// All sealed epochs without an end, per sink in order.
+    pub fn waiting(&self) -> Vec<(SinkId, EpochRef)> {
+        self.lanes.iter().flat_map(|(sink, lane)| lane.epochs().map(|of| (sink.clone(), of))).collect()
     }
 }

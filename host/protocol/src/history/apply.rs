@@ -463,7 +463,7 @@ impl History {
             of,
             slot: record.slot,
             sealed_at: record.written_at,
-            seal: seal.clone(),
+            seal: self.sharing_pages(seal),
             sinks,
             checkpoint: CheckpointState::Retained,
         };
@@ -486,6 +486,18 @@ impl History {
         self.by_slot.insert(record.slot, of);
         self.tip = Some(of);
         Note::Seal(of)
+    }
+
+    /// The seal, with the pages that the one before it has as well: each is in memory once.
+    fn sharing_pages(&self, seal: &Seal) -> Seal {
+        let mut seal = seal.clone();
+        let before = self.tip.and_then(|of| self.epochs.get(&of)).map(|epoch| &epoch.seal.sources);
+        for (source, cut) in &mut seal.sources {
+            if let Some(before) = before.and_then(|sources| sources.get(source)) {
+                cut.partitions.share(&before.partitions);
+            }
+        }
+        seal
     }
 
     /// What was announced for a sealed part is the checkpoint's from now on, named by prepare's answer or not.

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use tidegate_protocol::coordinator::{Coordinator, Settings};
-use tidegate_protocol::event::{Effect, End, Event, Graph, Restored, TaskFailure, Timer};
+use tidegate_protocol::event::{Effect, End, Event, Graph, Restored, SourceProgress, TaskFailure, Timer};
 use tidegate_protocol::ids::{Epoch, Nonce, PartId, SinkId};
 use tidegate_protocol::plugin::{
     Call, CallFault, Committable, ErrorKind, External, FaultKind, Orphan, OrphanPage, Orphans, Outcome, PluginError,
     Prepared,
 };
-use tidegate_protocol::record::{CutReason, SourceCut};
+use tidegate_protocol::record::CutReason;
 
 use super::rng::Rng;
 use super::{World, body_bytes, pipeline, source};
@@ -205,7 +205,7 @@ impl Host {
                 let cut = &sources[&source()];
                 for destination in world.destinations.values() {
                     let rows = destination.rows();
-                    for (task, position) in &cut.partitions {
+                    for (task, position) in cut.partitions.entries().expect("all pages are there").iter() {
                         let task: u64 = task.parse().expect("a number");
                         for n in 0..position.parse::<u64>().expect("a number") {
                             assert!(rows.binary_search(&row(task, n)).is_ok(), "P11: published before committed");
@@ -227,7 +227,8 @@ impl Host {
         let tasks = self.graph.sources[&source()].tasks;
         let before = restored.sources.get(&source());
         let position = |task: u32| -> u64 {
-            let text = before.and_then(|cut| cut.partitions.get(&task.to_string()));
+            let entries = before.map(|cut| cut.partitions.entries().expect("all pages are there"));
+            let text = entries.and_then(|entries| entries.get(&task.to_string()));
             text.map_or(0, |text| text.parse().expect("a number"))
         };
         Tasks {
@@ -282,14 +283,14 @@ impl Host {
         let Some(tasks) = self.tasks.as_mut() else { return };
         assert_eq!(tasks.epoch, epoch);
         for (task, read) in tasks.read.iter().enumerate() {
-            let cut = SourceCut {
-                partitions: BTreeMap::from([(task.to_string(), read.to_string())]),
+            let progress = SourceProgress {
+                moved: BTreeMap::from([(task.to_string(), read.to_string())]),
                 ended: tasks.ended,
                 watermark: None,
                 rows: std::mem::take(&mut tasks.rows[task]),
                 dead_lettered: 0,
             };
-            self.todo.push(Todo::Tell(Event::SourceCut { source: source(), task: task as u32, epoch, cut }));
+            self.todo.push(Todo::Tell(Event::SourceCut { source: source(), task: task as u32, epoch, progress }));
         }
         for (sink, spec) in &self.graph.sinks {
             for ordinal in 0..spec.participants {

@@ -10,6 +10,7 @@ use crate::StoreError;
 use crate::codec::{self, Frame, Header, SECTOR};
 use crate::error::is_full;
 use crate::memory::{SlotCheck, check_slot, gap_message, is_open, not_written};
+use crate::state;
 
 const SECTOR_BYTES: u64 = SECTOR as u64;
 
@@ -27,12 +28,22 @@ impl LocalLog {
             Ok(payload) => payload,
             Err(error) => return not_written(error.to_string()),
         };
+        if let Err(error) = self.put_pages(record) {
+            let retryable = matches!(error, StoreError::Full { .. });
+            return AppendResult::NotWritten { message: error.to_string(), retryable };
+        }
         let sectors = Frame::record(record, payload).encode();
         if let Err(error) = self.make_room(record.run.nonce, sectors.len() as u64) {
             let retryable = matches!(error, StoreError::Full { .. });
             return AppendResult::NotWritten { message: error.to_string(), retryable };
         }
         self.write_frame(record, &sectors)
+    }
+
+    /// What the record names beside the log is durable before the record is.
+    fn put_pages(&mut self, record: &Record) -> Result<(), StoreError> {
+        let put = self.chunks.put_pages(&mut *self.disk, &self.dir, state::pages_of(record));
+        put.map_err(|error| self.poison_unless_full(error))
     }
 
     fn taken(&mut self, slot: Slot) -> AppendResult {

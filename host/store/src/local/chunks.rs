@@ -5,10 +5,11 @@ use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
+use tidegate_protocol::positions::Page;
 use tidegate_protocol::record::StateChunk;
 
 use super::layout::{self, Named, STATE_FOLDER};
-use super::write_whole;
+use super::{flush_names, name_whole, write_whole};
 use crate::StoreError;
 use crate::disk::Disk;
 use crate::memory::check_chunk_size;
@@ -41,17 +42,62 @@ impl Chunks {
     pub(super) fn put(&mut self, disk: &mut dyn Disk, dir: &Path, content: &[u8]) -> Result<StateChunk, StoreError> {
         check_chunk_size(content.len())?;
         let chunk = chunk_of(content);
-        let usable = match self.known.get(&chunk.sha256) {
-            Some(Checked::Yes) => true,
-            // A new checkpoint must not lean on a piece that has rotted: it is written again.
-            Some(Checked::NotYet) => read(disk, dir, &chunk).is_ok(),
-            None => false,
-        };
-        if !usable {
+        if !self.usable(disk, dir, &chunk) {
             write_whole(disk, dir, &layout::chunk_path(&chunk.sha256), content)?;
         }
         self.known.insert(chunk.sha256.clone(), Checked::Yes);
         Ok(chunk)
+    }
+
+    /// Puts what is not there yet, with one flush of the folder for all.
+    pub(super) fn put_pages<'a>(
+        &mut self,
+        disk: &mut dyn Disk,
+        dir: &Path,
+        pages: impl Iterator<Item = &'a Page>,
+    ) -> Result<(), StoreError> {
+        let mut named = Vec::new();
+        for page in pages {
+            let name = page.name();
+            if self.known.get(&name.sha256) == Some(&Checked::Yes) || named.contains(&name) {
+                continue;
+            }
+            if !self.usable(disk, dir, name) {
+                let content = page.bytes().ok_or_else(|| {
+                    missing(
+                        dir,
+                        &name.sha256,
+                        "the next checkpoint names this page, which is neither there nor in memory",
+                    )
+                })?;
+                check_chunk_size(content.len())?;
+                name_whole(disk, dir, &layout::chunk_path(&name.sha256), &content)?;
+            }
+            named.push(name);
+        }
+        if !named.is_empty() {
+            flush_names(disk, dir, STATE_FOLDER)?;
+        }
+        self.known.extend(named.into_iter().map(|name| (name.sha256.clone(), Checked::Yes)));
+        Ok(())
+    }
+
+    /// Reads a piece; from then on new checkpoints may lean on it.
+    pub(super) fn read(&mut self, disk: &mut dyn Disk, dir: &Path, chunk: &StateChunk) -> Result<Bytes, StoreError> {
+        let content = read(disk, dir, chunk)?;
+        if let Some(checked) = self.known.get_mut(&chunk.sha256) {
+            *checked = Checked::Yes;
+        }
+        Ok(content)
+    }
+
+    /// A new checkpoint must not lean on a piece that has rotted: it is written again.
+    fn usable(&self, disk: &mut dyn Disk, dir: &Path, chunk: &StateChunk) -> bool {
+        match self.known.get(&chunk.sha256) {
+            Some(Checked::Yes) => true,
+            Some(Checked::NotYet) => read(disk, dir, chunk).is_ok(),
+            None => false,
+        }
     }
 
     pub(super) fn retain(

@@ -210,7 +210,12 @@ fn make_directory(dir: &Path) -> Result<(), StoreError> {
 /// Writes a whole new file, flushes it and gives it its name. An error leaves nothing under that name that was not there
 /// before; a full disk is told from a failure, and then nothing is left at all.
 fn write_whole(disk: &mut dyn Disk, dir: &Path, path: &str, bytes: &[u8]) -> Result<(), StoreError> {
-    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    name_whole(disk, dir, path, bytes)?;
+    flush_names(disk, dir, path.rsplit_once('/').map_or("", |(folder, _)| folder))
+}
+
+/// The same without the last step: the name does not last before [`flush_names`].
+fn name_whole(disk: &mut dyn Disk, dir: &Path, path: &str, bytes: &[u8]) -> Result<(), StoreError> {
     let unfinished = layout::unfinished(path);
     let written = (|| {
         match disk.create(&unfinished) {
@@ -229,6 +234,10 @@ fn write_whole(disk: &mut dyn Disk, dir: &Path, path: &str, bytes: &[u8]) -> Res
         let _ = disk.remove(&unfinished);
         return Err(StoreError::io(dir.join(path), "write", &error));
     }
+    Ok(())
+}
+
+fn flush_names(disk: &mut dyn Disk, dir: &Path, folder: &str) -> Result<(), StoreError> {
     disk.flush_folder(folder).map_err(|error| {
         // The new name is visible, and whether it lasts is not known: not even a full disk may be tried again.
         let detail = if is_full(&error) { format!("no room: {error}") } else { error.to_string() };
@@ -303,7 +312,7 @@ impl Log for LocalLog {
 
     fn read_state(&mut self, chunk: &StateChunk) -> Result<Bytes, StoreError> {
         self.check_poison()?;
-        chunks::read(&mut *self.disk, &self.dir, chunk)
+        self.chunks.read(&mut *self.disk, &self.dir, chunk)
     }
 
     fn retain_state(&mut self, keep: &BTreeSet<StateChunk>) -> Result<u64, StoreError> {

@@ -355,6 +355,9 @@ pub(crate) fn record_of(frame: &Frame) -> Result<Record, String> {
     if record.slot != frame.slot || record.run.nonce != frame.nonce {
         return Err(format!("the frame is of record {}, what is in it of record {}", frame.slot, record.slot));
     }
+    if record.format_version() > frame.version {
+        return Err(format!("a record of version {} in a frame of version {}", record.format_version(), frame.version));
+    }
     Ok(record)
 }
 

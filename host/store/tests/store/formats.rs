@@ -98,7 +98,7 @@ fn full_seal(reason: CutReason) -> Body {
         rows_out: 0,
     };
     let source = SourceCut {
-        partitions: BTreeMap::from([("a.jsonl".to_owned(), "{\"offset\":17}".to_owned())]),
+        partitions: [("a.jsonl".to_owned(), "{\"offset\":17}".to_owned())].into(),
         ended: true,
         watermark: Some(1_357_000_000_000),
         rows: 1000,

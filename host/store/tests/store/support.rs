@@ -49,7 +49,7 @@ pub(crate) fn seal(slot: u64, size: usize) -> Record {
         rows_out: slot,
     };
     let source = SourceCut {
-        partitions: BTreeMap::from([("a.jsonl".to_owned(), format!("{{\"offset\":{slot}}}"))]),
+        partitions: [("a.jsonl".to_owned(), format!("{{\"offset\":{slot}}}"))].into(),
         ended: false,
         watermark: None,
         rows: 7,

@@ -28,6 +28,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use tidegate_protocol::plugin::Encoding;
+use tidegate_protocol::positions::Entries;
 use tidegate_protocol::record::SourceCut;
 
 use self::absent::Absent;
@@ -116,7 +117,8 @@ impl FilesSource {
         let mut gone = Vec::new();
         let mut absent = Absent::default();
         let mut missing = None;
-        for (name, text) in restored.iter().flat_map(|cut| &cut.partitions) {
+        let known = restored.map(|cut| cut.partitions.entries()).transpose()?;
+        for (name, text) in known.iter().flat_map(Entries::iter) {
             let position = Position::parse(name, text)?;
             match found.remove(name) {
                 Some(path) => {
@@ -124,10 +126,10 @@ impl FilesSource {
                 }
                 None => {
                     if position.done {
-                        gone.push((name.clone(), text.clone()));
+                        gone.push((name.to_owned(), text.to_owned()));
                     } else if missing.is_none() {
                         let next_line = position.line.saturating_add(1);
-                        missing = Some(SourceError::Missing { partition: name.clone(), next_line });
+                        missing = Some(SourceError::Missing { partition: name.to_owned(), next_line });
                     }
                     if self.may_have_rows(&position) {
                         absent.add(name, position);

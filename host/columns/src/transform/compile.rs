@@ -68,11 +68,6 @@ impl Compiler {
         self.finish(Expr::Cast(Cast::new_from_field(Box::new(column), field)))
     }
 
-    /// Compiles a constant.
-    pub(super) fn compile_constant(&self, value: ScalarValue) -> Result<Compiled, String> {
-        self.finish(Expr::Literal(value, None))
-    }
-
     fn plan(&self, parsed: Parsed) -> Result<Expr, String> {
         let options = ParserOptions::new()
             // Names are written as they are in the data.

@@ -20,16 +20,15 @@ mod compile;
 mod functions;
 mod options;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, cast::AsArray};
 use arrow_schema::{DataType, Field, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
-use datafusion_common::ScalarValue;
 
-pub use options::{Added, TransformOptions};
+pub use options::TransformOptions;
 
 use compile::{Compiled, Compiler, unknown_column};
 
@@ -240,7 +239,7 @@ struct Stages {
 }
 
 impl Stages {
-    fn rename(&mut self, names: &BTreeMap<String, String>) -> Result<()> {
+    fn rename(&mut self, names: &[(String, String)]) -> Result<()> {
         if names.is_empty() {
             return Ok(());
         }
@@ -250,14 +249,18 @@ impl Stages {
                 return Err(bad_option("rename", format!("the new name of {} is empty", Name(old))));
             }
         }
+        let new_names: HashMap<&String, &String> = names.iter().map(|(old, new)| (old, new)).collect();
+        if new_names.len() < names.len() {
+            return Err(bad_option("rename", "a column gets two new names".to_owned()));
+        }
         let columns = self.schema.fields().iter().enumerate().map(|(i, field)| {
-            let name = names.get(field.name()).unwrap_or(field.name());
+            let name = new_names.get(field.name()).copied().unwrap_or(field.name());
             (Column::Same(i), field.as_ref().clone().with_name(name))
         });
         self.project("rename", columns.collect())
     }
 
-    fn cast(&mut self, types: &BTreeMap<String, String>) -> Result<()> {
+    fn cast(&mut self, types: &[(String, String)]) -> Result<()> {
         if types.is_empty() {
             return Ok(());
         }
@@ -279,13 +282,13 @@ impl Stages {
         self.project("cast", columns)
     }
 
-    fn add(&mut self, added: &BTreeMap<String, Added>) -> Result<()> {
+    fn add(&mut self, added: &[(String, String)]) -> Result<()> {
         if added.is_empty() {
             return Ok(());
         }
         let compiler = self.compiler()?;
         let mut columns = self.columns();
-        for (name, value) in added {
+        for (name, text) in added {
             let key = format!("add.{}", Name(name));
             if name.is_empty() {
                 return Err(bad_option("add", "a column has an empty name".to_owned()));
@@ -298,15 +301,8 @@ impl Stages {
                         .to_owned(),
                 ));
             }
-            let expr = match value {
-                Added::Boolean(value) => compiler.compile_constant(ScalarValue::from(*value)),
-                Added::Integer(value) => compiler.compile_constant(ScalarValue::from(*value)),
-                Added::Float(value) => compiler.compile_constant(ScalarValue::from(*value)),
-                Added::Expression(text) => compile::parse(text, false)
-                    .and_then(|parsed| compiler.compile(parsed))
-                    .map_err(|m| format!("{m}, in: {text}")),
-            };
-            let expr = expr.map_err(|m| bad_option(&key, m))?;
+            let expr = compile::parse(text, false).and_then(|parsed| compiler.compile(parsed));
+            let expr = expr.map_err(|m| bad_option(&key, format!("{m}, in: {text}")))?;
             let field = expr.field(name);
             columns.push((Column::Computed(Step { key, expr }), field));
         }

@@ -9,7 +9,7 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field};
 
-use super::{Added, Applied, BadRow, Transform, TransformOptions};
+use super::{Applied, BadRow, Transform, TransformOptions};
 use crate::{ColumnsErrorKind, Schema};
 
 /// Five flights, with NULLs in every column that may have them.
@@ -41,8 +41,26 @@ fn flights() -> RecordBatch {
     RecordBatch::try_new(Arc::clone(schema.arrow()), columns).expect("columns of one length")
 }
 
-fn options(toml: &str) -> TransformOptions {
-    toml::from_str(toml).unwrap_or_else(|e| panic!("{toml}: {e}"))
+/// Options as a pipeline file has them; tables in the order of their names.
+fn options(text: &str) -> TransformOptions {
+    let table: toml::Table = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+    let string = |value: &toml::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let list = |key: &str| match table.get(key) {
+        Some(value) => value.as_array().expect("a list").iter().map(string).collect(),
+        None => Vec::new(),
+    };
+    let pairs = |key: &str| match table.get(key) {
+        Some(value) => value.as_table().expect("a table").iter().map(|(k, v)| (k.clone(), string(v))).collect(),
+        None => Vec::new(),
+    };
+    TransformOptions {
+        rename: pairs("rename"),
+        cast: pairs("cast"),
+        add: pairs("add"),
+        filter: table.get("filter").map(string),
+        select: list("select"),
+        drop: list("drop"),
+    }
 }
 
 fn transform(toml: &str) -> Transform {
@@ -150,7 +168,7 @@ fn constants_and_expressions_are_added() {
     );
     assert_eq!(
         Schema::new(applied.batch.schema()).to_string().split_once("tags BIGINT[], ").expect("they are last").1,
-        "empty DATE, live BOOLEAN NOT NULL, next BIGINT NOT NULL, rate DOUBLE NOT NULL, source TEXT NOT NULL, \
+        "empty DATE, live BOOLEAN NOT NULL, next BIGINT NOT NULL, rate DECIMAL(1,1) NOT NULL, source TEXT NOT NULL, \
          version BIGINT NOT NULL"
     );
     assert_eq!(texts(&applied, "source"), some(&["it's"; 5]));
@@ -384,13 +402,18 @@ fn long_chains_have_an_end_and_do_not_overflow_the_stack() {
 }
 
 #[test]
-fn options_are_written_as_they_are_read() {
-    let text = r#"{"rename":{"b":"c"},"add":{"a":0.5,"k":"x + 1","m":true,"z":1},"filter":"x","drop":["y"]}"#;
-    let options: TransformOptions = serde_json::from_str(text).expect("valid");
-    assert_eq!(serde_json::to_string(&options).expect("can be written"), text);
-    assert_eq!(options.add.get("k"), Some(&Added::Expression("x + 1".to_owned())));
-    assert!(toml::from_str::<TransformOptions>("filters = 'x'").is_err());
-    assert!(toml::from_str::<TransformOptions>("add = { x = [1] }").is_err());
+fn columns_are_added_in_the_order_of_the_options_and_named_once() {
+    let add = ["z", "a", "m"].map(|name| (name.to_owned(), "id".to_owned())).to_vec();
+    let schema = Schema::parse_ddl("id BIGINT").expect("valid");
+    let options = TransformOptions { add, ..TransformOptions::default() };
+    let transform = Transform::new(&options, &schema).expect("valid");
+    assert_eq!(transform.output().to_string(), "id BIGINT, z BIGINT, a BIGINT, m BIGINT");
+    let twice = vec![("x".to_owned(), "1".to_owned()); 2];
+    let options = TransformOptions { add: twice.clone(), ..TransformOptions::default() };
+    assert!(Transform::new(&options, &schema).is_err_and(|e| e.message.contains("two columns")));
+    let rename = vec![("id".to_owned(), "a".to_owned()), ("id".to_owned(), "b".to_owned())];
+    let options = TransformOptions { rename, ..TransformOptions::default() };
+    assert!(Transform::new(&options, &schema).is_err_and(|e| e.message.contains("two new names")));
 }
 
 #[test]

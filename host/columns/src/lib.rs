@@ -2,6 +2,8 @@
 //!
 //! Knows no runtime, no sandbox and no barriers: bytes in, columns out, and the other way round.
 
+pub mod files;
+pub mod parquet;
 pub mod rows;
 pub mod schema;
 pub mod transform;

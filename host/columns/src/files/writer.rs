@@ -1,0 +1,275 @@
+//! All files of one participant.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use tidegate_protocol::plugin::{Batch, Encoding};
+
+use crate::files::open::OpenFile;
+use crate::files::options::{FileFormat, FileOptions};
+use crate::rows::Rows;
+use crate::{ColumnsError, Result, Schema};
+
+/// Rows that are encoded in one step: bounds what a step adds to memory and to a file.
+const STEP_ROWS: usize = 8192;
+/// Files of one part. Each is named in the part's committable, and flushed by its plugin.
+const MAX_FILES: u32 = 4096;
+/// Bytes of the folders of one part's files, together.
+const MAX_FOLDERS_BYTES: usize = 512 << 10;
+
+/// Writes the files of one participant, epoch after epoch.
+pub struct FileWriter {
+    options: FileOptions,
+    extension: Arc<str>,
+    schema: Option<SchemaRef>,
+    /// By folder.
+    open: BTreeMap<Arc<str>, Open>,
+    /// Counts uses of files.
+    uses: u64,
+    /// Memory of all open files.
+    memory: usize,
+    /// Number of the next file of this part.
+    next: u32,
+    folders_bytes: usize,
+    failed: bool,
+}
+
+struct Open {
+    file: OpenFile,
+    used: u64,
+    memory: usize,
+}
+
+impl FileWriter {
+    /// A writer of typed rows of `schema`; without one, of rows that have the files' encoding already.
+    ///
+    /// # Errors
+    /// `BadOption`: the options contradict each other or the schema. `BadSchema`: the format cannot hold these columns.
+    pub fn new(options: FileOptions, schema: Option<&Schema>) -> Result<FileWriter> {
+        options.check()?;
+        let schema = schema.map(|schema| schema.arrow().clone());
+        match &schema {
+            None if options.format == FileFormat::JsonLines || options.format == FileFormat::Raw => {
+                if options.folder.is_some() {
+                    return Err(ColumnsError::bad_option(
+                        "folders by column need typed rows: give the source a schema",
+                    ));
+                }
+            }
+            None => {
+                let format = options.format.as_str();
+                let message = format!("files in the format `{format}` need typed rows: give the source a schema");
+                return Err(ColumnsError::bad_option(message));
+            }
+            Some(schema) => {
+                if let Some(folder) = &options.folder {
+                    folder.check(schema)?;
+                }
+                if schema.fields().is_empty() {
+                    return Err(ColumnsError::bad_schema("files need at least one column"));
+                }
+            }
+        }
+        let extension: Arc<str> = options.extension().into();
+        // Finds out now what the format cannot hold.
+        OpenFile::new(&options, schema.as_ref(), 0, "".into(), extension.clone())?;
+        Ok(FileWriter {
+            options,
+            extension,
+            schema,
+            open: BTreeMap::new(),
+            uses: 0,
+            memory: 0,
+            next: 0,
+            folders_bytes: 0,
+            failed: false,
+        })
+    }
+
+    /// Adds rows; returns the pieces of files that are ready, to be handed to the plugin in this order.
+    ///
+    /// # Errors
+    /// `BadOption`: too many files in one part. `BadValue`: a row cannot be encoded. `Internal`: the rows are not what
+    /// this writer was made for. The part cannot be finished any more: drop the writer.
+    pub fn write(&mut self, rows: &Rows) -> Result<Vec<Batch>> {
+        self.guarded(|writer, ready| match rows {
+            Rows::Columns(columns) => writer.write_columns(&columns.batch, ready),
+            Rows::Encoded(batch) => writer.write_encoded(batch, ready),
+        })
+    }
+
+    /// Ends every file of this part; returns their last pieces. The next rows belong to the next part.
+    ///
+    /// # Errors
+    /// As for [`FileWriter::write`].
+    pub fn finish(&mut self) -> Result<Vec<Batch>> {
+        self.guarded(|writer, ready| {
+            let mut open: Vec<Open> = std::mem::take(&mut writer.open).into_values().collect();
+            open.sort_by_key(|open| open.file.number);
+            for open in open {
+                open.file.end(ready)?;
+            }
+            (writer.memory, writer.next, writer.folders_bytes) = (0, 0, 0);
+            Ok(())
+        })
+    }
+
+    /// Bytes of memory that open files hold.
+    pub fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Files that are open.
+    pub fn open_files(&self) -> usize {
+        self.open.len()
+    }
+
+    fn guarded(&mut self, call: impl FnOnce(&mut Self, &mut Vec<Batch>) -> Result<()>) -> Result<Vec<Batch>> {
+        if self.failed {
+            return Err(ColumnsError::internal("the files of this part failed before and cannot be finished"));
+        }
+        let mut ready = Vec::new();
+        // Stays so if the call fails, or panics.
+        self.failed = true;
+        call(self, &mut ready)?;
+        self.failed = false;
+        Ok(ready)
+    }
+
+    fn write_columns(&mut self, batch: &RecordBatch, ready: &mut Vec<Batch>) -> Result<()> {
+        let fits = self.schema.as_ref().is_some_and(|schema| {
+            Arc::ptr_eq(schema, batch.schema_ref()) || schema.fields() == batch.schema_ref().fields()
+        });
+        if !fits {
+            return Err(ColumnsError::internal("rows with other columns than the files were begun with"));
+        }
+        for from in (0..batch.num_rows()).step_by(STEP_ROWS) {
+            let step = batch.slice(from, STEP_ROWS.min(batch.num_rows() - from));
+            match &self.options.folder {
+                None => self.write_step(&"".into(), &step, ready)?,
+                Some(template) => {
+                    for (folder, rows) in template.split(&step)? {
+                        self.write_step(&folder, &rows, ready)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_step(&mut self, folder: &Arc<str>, rows: &RecordBatch, ready: &mut Vec<Batch>) -> Result<()> {
+        self.with_file(folder, ready, |file, _| file.write(rows))
+    }
+
+    fn write_encoded(&mut self, batch: &Batch, ready: &mut Vec<Batch>) -> Result<()> {
+        let expected = match self.options.format {
+            FileFormat::JsonLines => Some(Encoding::JsonLines),
+            FileFormat::Raw => Some(Encoding::Raw),
+            _ => None,
+        };
+        // JSON lines are lines too.
+        let raw = self.options.format == FileFormat::Raw && batch.encoding == Encoding::JsonLines;
+        if self.options.folder.is_some() || !(raw || expected == Some(batch.encoding)) {
+            let message = format!("rows in `{}` for files in `{}`", batch.encoding, self.options.format.as_str());
+            return Err(ColumnsError::internal(message));
+        }
+        if batch.rows == 0 && batch.bytes.is_empty() {
+            return Ok(());
+        }
+        self.with_file(&"".into(), ready, |file, ready| file.pass(&batch.bytes, batch.rows, ready))
+    }
+
+    /// Uses the file of a folder, opened if need be; then keeps the bounds.
+    fn with_file(
+        &mut self,
+        folder: &Arc<str>,
+        ready: &mut Vec<Batch>,
+        call: impl FnOnce(&mut OpenFile, &mut Vec<Batch>) -> Result<()>,
+    ) -> Result<()> {
+        if !self.open.contains_key(folder) {
+            if self.open.len() >= self.options.max_open_files {
+                self.end_least_recent(ready)?;
+            }
+            self.begin(folder)?;
+        }
+        let Some(open) = self.open.get_mut(folder) else {
+            return Err(ColumnsError::internal("a file that is not open"));
+        };
+        self.uses += 1;
+        open.used = self.uses;
+        call(&mut open.file, ready)?;
+        open.file.hand_out_if_much(ready);
+        let full = open.file.encoded_bytes() >= self.options.roll_bytes;
+        if full {
+            return self.end(folder, ready);
+        }
+        self.weigh(folder);
+        self.relieve(ready)
+    }
+
+    fn begin(&mut self, folder: &Arc<str>) -> Result<()> {
+        self.folders_bytes = self.folders_bytes.saturating_add(folder.len());
+        if self.next >= MAX_FILES || self.folders_bytes > MAX_FOLDERS_BYTES {
+            let folders = self.options.folder.as_ref().map(|template| format!(" (folder `{template}`)"));
+            return Err(ColumnsError::bad_option(format!(
+                "one epoch of one subtask would have more than {} files{}: choose columns with fewer values for folders, \
+                 more open files, a larger roll size, or a shorter checkpoint interval",
+                self.next,
+                folders.unwrap_or_default()
+            )));
+        }
+        let file =
+            OpenFile::new(&self.options, self.schema.as_ref(), self.next, folder.clone(), self.extension.clone())?;
+        self.next += 1;
+        self.open.insert(folder.clone(), Open { file, used: self.uses, memory: 0 });
+        Ok(())
+    }
+
+    fn end(&mut self, folder: &Arc<str>, ready: &mut Vec<Batch>) -> Result<()> {
+        let Some(open) = self.open.remove(folder) else { return Ok(()) };
+        self.memory -= open.memory;
+        open.file.end(ready)
+    }
+
+    fn end_least_recent(&mut self, ready: &mut Vec<Batch>) -> Result<()> {
+        let oldest = self.open.iter().min_by_key(|(_, open)| open.used).map(|(folder, _)| folder.clone());
+        match oldest {
+            Some(folder) => self.end(&folder, ready),
+            None => Ok(()),
+        }
+    }
+
+    fn weigh(&mut self, folder: &Arc<str>) {
+        if let Some(open) = self.open.get_mut(folder) {
+            self.memory -= open.memory;
+            open.memory = open.file.relievable() + open.file.held();
+            self.memory += open.memory;
+        }
+    }
+
+    /// Keeps memory below its bound: hands out what can be, the most first, then ends files.
+    fn relieve(&mut self, ready: &mut Vec<Batch>) -> Result<()> {
+        while self.memory > self.options.memory_bytes {
+            let largest = self
+                .open
+                .iter()
+                .max_by_key(|(_, open)| (open.file.relievable(), std::cmp::Reverse(open.file.number)))
+                .filter(|(_, open)| open.file.relievable() > 0)
+                .map(|(folder, _)| folder.clone());
+            match largest {
+                Some(folder) => {
+                    if let Some(open) = self.open.get_mut(&folder) {
+                        open.file.relieve(ready)?;
+                    }
+                    self.weigh(&folder);
+                }
+                None if self.open.len() > 1 => self.end_least_recent(ready)?,
+                // One file with its compressor is the least there can be.
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}

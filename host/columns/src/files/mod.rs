@@ -11,6 +11,9 @@ mod options;
 mod text;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use folder::FolderTemplate;
 pub use options::{Compression, DEFAULT_MEMORY_BYTES, DEFAULT_OPEN_FILES, DEFAULT_ROLL_BYTES, FileFormat, FileOptions};
 pub use writer::FileWriter;

@@ -115,9 +115,9 @@ pub struct FileOptions {
     pub folder: Option<FolderTemplate>,
     /// A file is ended with the rows with which it reaches this size, encoded.
     pub roll_bytes: u64,
-    /// So many files are open at once; for one more the least recently used is ended.
+    /// So many files are open at once. Rows for others wait while memory lasts; then the least recently used file is ended.
     pub max_open_files: usize,
-    /// Bytes that all open files together may hold in memory.
+    /// Bytes that all open files and waiting rows together may hold in memory.
     pub memory_bytes: usize,
 }
 

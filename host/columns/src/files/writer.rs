@@ -1,21 +1,28 @@
 //! All files of one participant.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
 use tidegate_protocol::plugin::{Batch, Encoding};
 
 use crate::files::open::OpenFile;
 use crate::files::options::{FileFormat, FileOptions};
-use crate::rows::Rows;
+use crate::rows::{ColumnBatch, Rows};
 use crate::{ColumnsError, Result, Schema};
 
 /// Rows that are encoded in one step: bounds what a step adds to memory and to a file.
 const STEP_ROWS: usize = 8192;
 /// Files of one part. Each is named in the part's committable, and flushed by its plugin.
 const MAX_FILES: u32 = 4096;
+/// Waiting rows of a folder are put together when they are so many batches.
+const MAX_WAITING_BATCHES: usize = 32;
+/// What a column of a batch takes besides its values.
+const COLUMN_BYTES: usize = 256;
 /// Bytes of the folders of one part's files, together.
 const MAX_FOLDERS_BYTES: usize = 512 << 10;
 
@@ -26,10 +33,14 @@ pub struct FileWriter {
     schema: Option<SchemaRef>,
     /// By folder.
     open: BTreeMap<Arc<str>, Open>,
+    /// Rows of folders for which no further file may be open.
+    waiting: BTreeMap<Arc<str>, Waiting>,
     /// Counts uses of files.
     uses: u64,
-    /// Memory of all open files.
+    /// Memory of all open files and waiting rows.
     memory: usize,
+    /// Memory of waiting rows.
+    waiting_bytes: usize,
     /// Number of the next file of this part.
     next: u32,
     folders_bytes: usize,
@@ -40,6 +51,14 @@ struct Open {
     file: OpenFile,
     used: u64,
     memory: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    batches: Vec<RecordBatch>,
+    bytes: usize,
+    /// When its first rows came.
+    since: u64,
 }
 
 impl FileWriter {
@@ -80,6 +99,8 @@ impl FileWriter {
             extension,
             schema,
             open: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            waiting_bytes: 0,
             uses: 0,
             memory: 0,
             next: 0,
@@ -111,12 +132,19 @@ impl FileWriter {
             for open in open {
                 open.file.end(ready)?;
             }
+            let mut waiting: Vec<(Arc<str>, u64)> =
+                writer.waiting.iter().map(|(folder, waiting)| (folder.clone(), waiting.since)).collect();
+            waiting.sort_by_key(|(_, since)| *since);
+            for (folder, _) in waiting {
+                writer.write_waiting(&folder, ready)?;
+                writer.end(&folder, ready)?;
+            }
             (writer.memory, writer.next, writer.folders_bytes) = (0, 0, 0);
             Ok(())
         })
     }
 
-    /// Bytes of memory that open files hold.
+    /// Bytes of memory that open files and waiting rows hold.
     pub fn memory(&self) -> usize {
         self.memory
     }
@@ -159,8 +187,46 @@ impl FileWriter {
         Ok(())
     }
 
+    /// Writes rows of one folder, or lets them wait: to end a file for each of many folders in turn would make very
+    /// many, very small files.
     fn write_step(&mut self, folder: &Arc<str>, rows: &RecordBatch, ready: &mut Vec<Batch>) -> Result<()> {
-        self.with_file(folder, ready, |file, _| file.write(rows))
+        if !self.open.contains_key(folder) && self.open.len() >= self.options.max_open_files {
+            self.let_wait(folder, rows)?;
+            return self.relieve(ready);
+        }
+        self.write_waiting(folder, ready)?;
+        self.with_file(folder, ready, |file, _| file.write(rows))?;
+        self.relieve(ready)
+    }
+
+    fn let_wait(&mut self, folder: &Arc<str>, rows: &RecordBatch) -> Result<()> {
+        self.uses += 1;
+        let since = self.uses;
+        let waiting = self.waiting.entry(folder.clone()).or_insert_with(|| Waiting { since, ..Waiting::default() });
+        // A copy: a slice would hold on to all of its batch.
+        let all = UInt32Array::from_iter_values(0..rows.num_rows() as u32);
+        waiting.batches.push(take_record_batch(rows, &all).map_err(not_copied)?);
+        if waiting.batches.len() >= MAX_WAITING_BATCHES {
+            let schema = waiting.batches[0].schema();
+            waiting.batches = vec![concat_batches(&schema, &waiting.batches).map_err(not_copied)?];
+        }
+        let bytes = waiting.batches.iter().map(|batch| ColumnBatch::new(batch.clone()).bytes()).sum::<usize>()
+            + waiting.batches.len() * rows.num_columns() * COLUMN_BYTES;
+        self.memory = self.memory - waiting.bytes + bytes;
+        self.waiting_bytes = self.waiting_bytes - waiting.bytes + bytes;
+        waiting.bytes = bytes;
+        Ok(())
+    }
+
+    /// Writes the rows that wait for this folder, if there are any.
+    fn write_waiting(&mut self, folder: &Arc<str>, ready: &mut Vec<Batch>) -> Result<()> {
+        let Some(waiting) = self.waiting.remove(folder) else { return Ok(()) };
+        self.memory -= waiting.bytes;
+        self.waiting_bytes -= waiting.bytes;
+        for batch in &waiting.batches {
+            self.with_file(folder, ready, |file, _| file.write(batch))?;
+        }
+        Ok(())
     }
 
     fn write_encoded(&mut self, batch: &Batch, ready: &mut Vec<Batch>) -> Result<()> {
@@ -178,10 +244,11 @@ impl FileWriter {
         if batch.rows == 0 && batch.bytes.is_empty() {
             return Ok(());
         }
-        self.with_file(&"".into(), ready, |file, ready| file.pass(&batch.bytes, batch.rows, ready))
+        self.with_file(&"".into(), ready, |file, ready| file.pass(&batch.bytes, batch.rows, ready))?;
+        self.relieve(ready)
     }
 
-    /// Uses the file of a folder, opened if need be; then keeps the bounds.
+    /// Uses the file of a folder, opened if need be, and ends it when it is large enough.
     fn with_file(
         &mut self,
         folder: &Arc<str>,
@@ -206,7 +273,7 @@ impl FileWriter {
             return self.end(folder, ready);
         }
         self.weigh(folder);
-        self.relieve(ready)
+        Ok(())
     }
 
     fn begin(&mut self, folder: &Arc<str>) -> Result<()> {
@@ -249,27 +316,39 @@ impl FileWriter {
         }
     }
 
-    /// Keeps memory below its bound: hands out what can be, the most first, then ends files.
+    /// Keeps memory below its bound: hands out what can be, the most first; then ends files.
     fn relieve(&mut self, ready: &mut Vec<Batch>) -> Result<()> {
         while self.memory > self.options.memory_bytes {
-            let largest = self
+            let (open, relievable) = self
                 .open
                 .iter()
-                .max_by_key(|(_, open)| (open.file.relievable(), std::cmp::Reverse(open.file.number)))
-                .filter(|(_, open)| open.file.relievable() > 0)
+                .map(|(folder, open)| (folder, open.file.relievable(), open.file.number))
+                .max_by_key(|(_, bytes, number)| (*bytes, Reverse(*number)))
+                .map_or((None, 0), |(folder, bytes, _)| (Some(folder.clone()), bytes));
+            let waiting = self
+                .waiting
+                .iter()
+                .max_by_key(|(_, waiting)| (waiting.bytes, Reverse(waiting.since)))
                 .map(|(folder, _)| folder.clone());
-            match largest {
-                Some(folder) => {
+            match (open, waiting) {
+                (_, Some(folder)) if relievable == 0 || self.waiting_bytes > self.options.memory_bytes / 2 => {
+                    self.write_waiting(&folder, ready)?;
+                }
+                (Some(folder), _) if relievable > 0 => {
                     if let Some(open) = self.open.get_mut(&folder) {
                         open.file.relieve(ready)?;
                     }
                     self.weigh(&folder);
                 }
-                None if self.open.len() > 1 => self.end_least_recent(ready)?,
+                _ if self.open.len() > 1 => self.end_least_recent(ready)?,
                 // One file with its compressor is the least there can be.
-                None => break,
+                _ => break,
             }
         }
         Ok(())
     }
+}
+
+fn not_copied(error: arrow_schema::ArrowError) -> ColumnsError {
+    ColumnsError::internal(format!("rows of a folder could not be put aside: {error}"))
 }

@@ -5,6 +5,9 @@ mod read;
 mod schema;
 mod source;
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -69,7 +72,7 @@ impl ParquetFile {
         Ok(ParquetFile { source, name: name.into(), reading, exact: exact.map(Arc::new), schema, rows })
     }
 
-    /// The columns. Dictionaries are plain values here; INT96 are timestamps in microseconds without a zone.
+    /// The columns. Dictionaries are plain values here; INT96 are timestamps in microseconds.
     pub fn schema(&self) -> &Schema {
         &self.schema
     }

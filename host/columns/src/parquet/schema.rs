@@ -56,7 +56,12 @@ fn plain(field: &FieldRef, leaves: &[bool], leaf: &mut usize, int96: TimeUnit) -
         other => {
             let is_int96 = leaves.get(*leaf).copied().unwrap_or(false);
             *leaf += 1;
-            if is_int96 { DataType::Timestamp(int96, None) } else { plain_leaf(other) }
+            match other {
+                // The zone, if the program that wrote the file noted one: INT96 are instants then.
+                DataType::Timestamp(_, zone) if is_int96 => DataType::Timestamp(int96, zone.clone()),
+                _ if is_int96 => DataType::Timestamp(int96, None),
+                other => plain_leaf(other),
+            }
         }
     };
     // Their metadata are notes of the program that wrote the file.

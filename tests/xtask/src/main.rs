@@ -7,6 +7,7 @@ mod bench;
 mod crash;
 mod figure;
 mod flights;
+mod many_files;
 mod multiset;
 mod product;
 mod random;
@@ -34,6 +35,8 @@ enum Command {
     Torture(torture::Arguments),
     /// Recovers from what a power cut could have left behind.
     CrashImages(crash::Arguments),
+    /// Reads a directory of very many small files.
+    ManyFiles(many_files::Arguments),
     /// Measures ratios inside one run.
     Bench(bench::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
@@ -60,6 +63,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Torture(arguments) => torture::run(&arguments),
         Command::CrashImages(arguments) => crash::run(&arguments),
+        Command::ManyFiles(arguments) => many_files::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {

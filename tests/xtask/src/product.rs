@@ -105,6 +105,14 @@ impl Process {
         !self.reaped && matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Bytes that it has handed to the kernel for writing so far.
+    pub(crate) fn written(&self) -> Result<u64> {
+        let path = format!("/proc/{}/io", self.child.id());
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read `{path}`"))?;
+        let bytes = text.lines().find_map(|line| line.strip_prefix("wchar:")?.trim().parse().ok());
+        bytes.with_context(|| format!("`{path}` counts no written bytes"))
+    }
+
     /// Sends a signal to the whole group.
     pub(crate) fn signal(&self, signal: i32) -> Result<()> {
         let group = i32::try_from(self.child.id())?;

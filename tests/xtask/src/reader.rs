@@ -42,7 +42,7 @@ pub(crate) fn listing(output: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// Names of the entries of the epoch log.
-fn epoch_names(output: &Path) -> Result<BTreeSet<String>> {
+pub(crate) fn epoch_names(output: &Path) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     let Ok(entries) = std::fs::read_dir(output.join("_epochs")) else { return Ok(names) };
     for entry in entries {

@@ -79,6 +79,11 @@ impl Workshop {
         self.folder.join("pipeline.toml")
     }
 
+    /// Where the input lies.
+    pub(crate) fn input_folder(&self) -> PathBuf {
+        self.folder.join("input")
+    }
+
     /// State and output, and nothing else.
     pub(crate) fn disk(&self) -> PathBuf {
         self.folder.join("disk")

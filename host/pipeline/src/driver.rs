@@ -371,7 +371,7 @@ impl<'a> Driver<'a> {
             }
             Effect::PublishProgress { of: _, sources } => {
                 for entry in &self.pipeline.sources {
-                    if let Some(cut) = sources.get(&entry.id) {
+                    if let Some(cut) = sources.get(&entry.id).filter(|cut| cut.partitions.entries().is_ok()) {
                         entry.source.committed(cut);
                     }
                 }

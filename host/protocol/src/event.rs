@@ -312,7 +312,8 @@ pub enum Effect {
     PublishProgress {
         /// Committed by every sink.
         of: EpochRef,
-        /// Positions.
+        /// Positions. Those that an older run sealed may not have been read; then there is nothing to publish before the
+        /// next epoch.
         sources: BTreeMap<SourceId, SourceCut>,
     },
     /// Delete these records, all at once or in any part; they are retired and released.

@@ -314,6 +314,18 @@ impl History {
         retained.flat_map(|epoch| epoch.seal.state_chunks()).cloned().collect()
     }
 
+    /// Drops from memory what only checkpoints up to `of` know of positions; their pages stay beside the log. The newest
+    /// one keeps its own: the next one builds on it.
+    pub(crate) fn unload_positions(&mut self, of: EpochRef) {
+        let Some(slot) = self.epochs.get(&of).map(|epoch| epoch.slot) else { return };
+        let older = self.by_slot.range(..=slot).map(|(_, of)| *of).filter(|of| self.tip != Some(*of));
+        for of in older.collect::<Vec<_>>() {
+            if let Some(epoch) = self.epochs.get_mut(&of) {
+                epoch.seal.sources.values_mut().for_each(|cut| cut.partitions.unload());
+            }
+        }
+    }
+
     /// Whether `ancestor` is `of` or lies behind it on its line of descent.
     pub fn descends(&self, of: EpochRef, ancestor: EpochRef) -> bool {
         let mut at = Some(of);

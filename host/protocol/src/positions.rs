@@ -121,9 +121,7 @@ impl Positions {
 
     /// Keeps the names of the pages and drops their content, as far as nobody else holds it.
     pub fn unload(&mut self) {
-        for layer in &mut self.layers {
-            layer.replace(|page| page.is_loaded().then(|| Arc::new(Page::named(page.name().clone()))));
-        }
+        self.layers.iter_mut().for_each(Layer::unload);
     }
 }
 

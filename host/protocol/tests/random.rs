@@ -23,6 +23,7 @@ struct Seen {
     superseded: u64,
     restarts: u64,
     stops: u64,
+    pages: u64,
 }
 
 const ROWS_PER_TASK: u64 = 12;
@@ -44,7 +45,8 @@ fn life(seed: u64, seen: &mut Seen) {
         specs.push((sink(name), spec(1 + rng.below(3) as u32, can)));
     }
     let graph = graph(tasks as u32, specs);
-    let mut world = World { log: SharedLog::default(), destinations };
+    let partitions = if seed.is_multiple_of(4) { 40 } else { 1 };
+    let mut world = World { log: SharedLog::default(), destinations, partitions };
     let mut settings = settings();
     settings.retain_count = 1 + rng.below(3) as u32;
     let mut nonce = 1u8;
@@ -97,6 +99,7 @@ fn life(seed: u64, seen: &mut Seen) {
     for destination in world.destinations.values() {
         seen.released += destination.released.len() as u64;
     }
+    seen.pages += world.log.pages.len() as u64;
     seen.seals += world.log.sealed.len() as u64;
     seen.deleted += world.log.deleted.len() as u64;
 }
@@ -179,8 +182,8 @@ fn every_row_arrives_once_in_every_life() {
         life(seed, &mut seen);
     }
     if lives >= 600 {
-        let Seen { crashes, zombies, seals, deleted, released, superseded, restarts, stops } = seen;
-        for count in [crashes, zombies, seals, deleted, released, superseded, restarts, stops] {
+        let Seen { crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages } = seen;
+        for count in [crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages] {
             assert!(count > 20, "{seen:?}");
         }
     }

@@ -33,9 +33,10 @@ impl Coordinator {
         if self.published == Some(*of) {
             return;
         }
-        let effect = Effect::PublishProgress { of: *of, sources: seal.sources.clone() };
-        self.published = Some(*of);
-        self.emit(effect);
+        let (of, sources) = (*of, seal.sources.clone());
+        self.published = Some(of);
+        self.history.unload_positions(of);
+        self.emit(Effect::PublishProgress { of, sources });
     }
 
     /// Outcomes that found no record to ride on.

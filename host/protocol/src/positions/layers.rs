@@ -32,6 +32,12 @@ impl Layer {
         self.pages.iter()
     }
 
+    pub(super) fn unload(&mut self) {
+        if self.pages().any(Page::is_loaded) {
+            self.replace(|page| page.is_loaded().then(|| Arc::new(Page::named(page.name().clone()))));
+        }
+    }
+
     /// Puts other pages with the same names in place of those for which there is one.
     pub(super) fn replace(&mut self, other: impl Fn(&Page) -> Option<Arc<Page>>) {
         let replaced = self.pages.iter().map(|page| other(page).unwrap_or_else(|| Arc::clone(page)));

@@ -9,6 +9,7 @@ use tidegate_protocol::plugin::{
     Call, CallFault, Committable, ErrorKind, External, FaultKind, Orphan, OrphanPage, Orphans, Outcome, PluginError,
     Prepared,
 };
+use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::CutReason;
 
 use super::rng::Rng;
@@ -35,6 +36,8 @@ pub struct Tasks {
     /// Rows read so far, per task.
     pub read: Vec<u64>,
     rows: Vec<u64>,
+    /// Rows of each partition that moved since the last cut, per task.
+    moved: Vec<BTreeMap<String, u64>>,
     /// Rows per sink and participant of the epoch being written.
     buffers: BTreeMap<(SinkId, u32), Vec<u64>>,
     busy: bool,
@@ -192,7 +195,7 @@ impl Host {
                 self.tell(Event::ReleaseAnswered { sink, result });
             }
             Effect::OpenTasks(restored) => {
-                self.tasks = Some(self.open(*restored));
+                self.tasks = Some(self.open(world, *restored));
                 self.tell(Event::TasksOpened);
             }
             Effect::InjectBarrier { epoch, .. } => self.barrier(world, epoch),
@@ -200,14 +203,20 @@ impl Host {
                 // Cut short now and then: the rest is left for the next run.
                 let keep = if lost(rng) { rng.below(slots.len()) } else { slots.len() };
                 world.log.delete(&slots[..keep]);
+                // Only the owner of the lock gets that far.
+                if self.coordinator.run() == world.log.fold().newest_run() {
+                    world.log.retain_pages(&self.coordinator.history().state_chunks());
+                }
             }
             Effect::PublishProgress { sources, .. } => {
                 let cut = &sources[&source()];
+                if cut.partitions.entries().is_err() {
+                    return;
+                }
                 for destination in world.destinations.values() {
                     let rows = destination.rows();
-                    for (task, position) in cut.partitions.entries().expect("all pages are there").iter() {
-                        let task: u64 = task.parse().expect("a number");
-                        for n in 0..position.parse::<u64>().expect("a number") {
+                    for (task, read) in (0..).zip(rows_read(&cut.partitions, self.graph.sources[&source()].tasks)) {
+                        for n in 0..read {
                             assert!(rows.binary_search(&row(task, n)).is_ok(), "P11: published before committed");
                         }
                     }
@@ -223,17 +232,20 @@ impl Host {
         }
     }
 
-    fn open(&self, restored: Restored) -> Tasks {
+    fn open(&self, world: &World, restored: Restored) -> Tasks {
         let tasks = self.graph.sources[&source()].tasks;
-        let before = restored.sources.get(&source());
-        let position = |task: u32| -> u64 {
-            let entries = before.map(|cut| cut.partitions.entries().expect("all pages are there"));
-            let text = entries.and_then(|entries| entries.get(&task.to_string()));
-            text.map_or(0, |text| text.parse().expect("a number"))
+        let none = Positions::new();
+        let before = restored.sources.get(&source()).map_or(&none, |cut| &cut.partitions);
+        world.log.load(before);
+        let known = before.entries().expect("all pages are there");
+        let new = |task: &u32| {
+            let all = (0..world.partitions).map(|partition| (partition_name(*task, partition), 0));
+            all.filter(|(name, _)| known.get(name).is_none()).collect()
         };
         Tasks {
             epoch: restored.first_epoch,
-            read: (0..tasks).map(position).collect(),
+            read: rows_read(before, tasks),
+            moved: (0..tasks).map(|task| new(&task)).collect(),
             rows: vec![0; tasks as usize],
             buffers: BTreeMap::new(),
             busy: false,
@@ -246,6 +258,8 @@ impl Host {
     pub fn read(&mut self, world: &mut World, task: usize, limit: u64) {
         let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.read[task] < limit) else { return };
         let row = row(task as u64, tasks.read[task]);
+        let partition = tasks.read[task] % world.partitions;
+        tasks.moved[task].insert(partition_name(task as u32, partition), tasks.read[task] / world.partitions + 1);
         tasks.read[task] += 1;
         tasks.rows[task] += 1;
         let busy = std::mem::replace(&mut tasks.busy, true);
@@ -282,9 +296,10 @@ impl Host {
     fn barrier(&mut self, world: &World, epoch: Epoch) {
         let Some(tasks) = self.tasks.as_mut() else { return };
         assert_eq!(tasks.epoch, epoch);
-        for (task, read) in tasks.read.iter().enumerate() {
+        for task in 0..tasks.read.len() {
+            let moved = std::mem::take(&mut tasks.moved[task]).into_iter();
             let progress = SourceProgress {
-                moved: BTreeMap::from([(task.to_string(), read.to_string())]),
+                moved: moved.map(|(name, rows)| (name, position(rows, world.partitions))).collect(),
                 ended: tasks.ended,
                 watermark: None,
                 rows: std::mem::take(&mut tasks.rows[task]),
@@ -339,6 +354,25 @@ pub fn prepared(part: PartId, rows: u64) -> Prepared {
 
 pub fn staged_file(short: &str) -> External {
     External { kind: "file".to_owned(), name: short.to_owned(), expires_at: None }
+}
+
+pub fn partition_name(task: u32, partition: u64) -> String {
+    format!("{task}/{partition}")
+}
+
+fn position(rows: u64, partitions: u64) -> String {
+    if partitions == 1 { rows.to_string() } else { format!("{rows} {}", "-".repeat(600)) }
+}
+
+/// How many rows each task has read when its partitions, read in turn, stand there.
+pub fn rows_read(positions: &Positions, tasks: u32) -> Vec<u64> {
+    let mut read = vec![0; tasks as usize];
+    for (name, text) in positions.entries().expect("all pages are there").iter() {
+        let task: usize = name.split('/').next().and_then(|task| task.parse().ok()).expect("a task");
+        let rows: u64 = text.split(' ').next().and_then(|rows| rows.parse().ok()).expect("a number");
+        read[task] += rows;
+    }
+    read
 }
 
 /// Every row of the world is a number of its own.

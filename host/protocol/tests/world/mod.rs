@@ -17,7 +17,8 @@ use tidegate_protocol::event::{AppendResult, Graph, SinkSpec, SourceSpec};
 use tidegate_protocol::history::History;
 use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, Slot, SourceId};
 use tidegate_protocol::plugin::{Abilities, AtomicScope, Orphans, Visibility};
-use tidegate_protocol::record::{Binding, Body, Record};
+use tidegate_protocol::positions::Positions;
+use tidegate_protocol::record::{Binding, Body, Record, StateChunk};
 
 pub fn pipeline() -> PipelineId {
     PipelineId::new("p").expect("a legal name")
@@ -79,6 +80,8 @@ pub struct SharedLog {
     pub records: BTreeMap<Slot, Record>,
     pub deleted: BTreeSet<Slot>,
     pub sealed: BTreeSet<String>,
+    /// Pages of positions, beside the log.
+    pub pages: BTreeMap<StateChunk, Vec<u8>>,
 }
 
 impl SharedLog {
@@ -91,12 +94,45 @@ impl SharedLog {
         }
         let newest = self.records.keys().next_back().copied().unwrap_or(Slot(0));
         assert_eq!(record.slot, newest.next(), "a record was written with a gap before it");
-        self.records.insert(record.slot, record.clone());
+        let mut kept = record.clone();
+        if let Body::Seal(seal) = &mut kept.body {
+            for cut in seal.sources.values_mut() {
+                self.keep(&cut.partitions);
+                cut.partitions.unload();
+            }
+        }
+        self.records.insert(record.slot, kept);
         if let Body::Seal(seal) = &record.body {
             let committables = seal.sinks.values().flat_map(|cut| &cut.parts).filter_map(|p| p.committable.as_ref());
             self.sealed.extend(committables.map(|committable| committable.part.short.clone()));
         }
         AppendResult::Created
+    }
+
+    /// What is in memory is put beside the log; what is not must be there.
+    fn keep(&mut self, positions: &Positions) {
+        for page in positions.pages() {
+            match page.bytes() {
+                Some(bytes) => _ = self.pages.insert(page.name().clone(), bytes),
+                None => assert!(self.pages.contains_key(page.name()), "a seal names a page that is gone: {page:?}"),
+            }
+        }
+    }
+
+    /// Reads what positions need and is not in memory.
+    pub fn load(&self, positions: &Positions) {
+        for page in positions.missing() {
+            let bytes = self.pages.get(page.name()).unwrap_or_else(|| panic!("{page:?} is needed and gone"));
+            page.fill(bytes).expect("the page that was kept");
+        }
+    }
+
+    /// Deletes all pages but these.
+    pub fn retain_pages(&mut self, named: &BTreeSet<StateChunk>) {
+        for chunk in named {
+            assert!(self.pages.contains_key(chunk), "a retained checkpoint names a page that is gone: {chunk:?}");
+        }
+        self.pages.retain(|chunk, _| named.contains(chunk));
     }
 
     pub fn all(&self) -> Vec<Record> {
@@ -139,6 +175,9 @@ impl SharedLog {
 pub struct World {
     pub log: SharedLog,
     pub destinations: BTreeMap<SinkId, Destination>,
+    /// How many partitions each source task reads, in turn. With more than one their positions are long, so that they
+    /// do not stay in the records.
+    pub partitions: u64,
 }
 
 pub fn body_bytes() -> Bytes {

@@ -43,7 +43,7 @@ impl LocalLog {
     /// What the record names beside the log is durable before the record is.
     fn put_pages(&mut self, record: &Record) -> Result<(), StoreError> {
         let put = self.chunks.put_pages(&mut *self.disk, &self.dir, state::pages_of(record));
-        put.map_err(|error| self.poison_unless_full(error))
+        put.map_err(|error| self.poison_unless_invalid(error))
     }
 
     fn taken(&mut self, slot: Slot) -> AppendResult {

@@ -322,7 +322,7 @@ impl Log for LocalLog {
 }
 
 impl LocalLog {
-    fn poison_unless_invalid(&mut self, error: StoreError) -> StoreError {
+    pub(super) fn poison_unless_invalid(&mut self, error: StoreError) -> StoreError {
         if matches!(error, StoreError::TooLarge { .. }) { error } else { self.poison_unless_full(error) }
     }
 }

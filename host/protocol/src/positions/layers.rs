@@ -155,16 +155,17 @@ impl<'a> Cutter<'a> {
     }
 }
 
+type Input<'a> = Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
+
 /// All layers and what is newer as one, sorted, each partition once.
 pub(super) fn merged<'a>(
     layers: &'a [Layer],
     recent: impl Iterator<Item = (&'a str, &'a str)> + 'a,
 ) -> impl Iterator<Item = (&'a str, &'a str)> {
     // Newest first: of several entries of one partition the first one counts.
-    let mut inputs: Vec<Peekable<Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>>> = Vec::new();
-    inputs.push((Box::new(recent) as Box<dyn Iterator<Item = _>>).peekable());
-    inputs
-        .extend(layers.iter().rev().map(|layer| (Box::new(layer.entries()) as Box<dyn Iterator<Item = _>>).peekable()));
+    let newest: Input<'a> = Box::new(recent);
+    let older = layers.iter().rev().map(|layer| -> Input<'a> { Box::new(layer.entries()) });
+    let mut inputs: Vec<Peekable<Input<'a>>> = std::iter::once(newest).chain(older).map(Iterator::peekable).collect();
     std::iter::from_fn(move || {
         let next = inputs.iter_mut().filter_map(|input| input.peek().map(|(partition, _)| *partition)).min()?;
         let mut found = None;

@@ -6,8 +6,10 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use tidegate_protocol::ids::Slot;
 use tidegate_protocol::record::{Body, Record, StateChunk};
 use tidegate_store::disk::sim::{Dishonest, Fate, Fault, Image, Op, SimDisk};
+use tidegate_store::state::load_positions;
 use tidegate_store::{AppendResult, LocalLog, Log as _, StoreError};
 
+use crate::pages::{entry, positions_of, seal_at};
 use crate::support::{open, open_on, seal};
 
 /// What was asked of the log and what it answered, by the number of things the disk had done before and after.
@@ -93,6 +95,35 @@ impl Story {
         Ok(())
     }
 
+    /// A life whose seals name many positions, each few of them others than before: pages are put aside, merged, dropped
+    /// with the seals that named them, and read again by the next process.
+    fn live_with_pages(&mut self) -> Result<(), String> {
+        let words = |error: StoreError| error.to_string();
+        for restart in 0..3u64 {
+            let mut log = open_on(&self.disk).map_err(words)?;
+            let found = log.read_all().map_err(words)?;
+            let newest = found.iter().rev().find(|record| matches!(record.body, Body::Seal(_)));
+            let mut positions = newest.map(positions_of).unwrap_or_default();
+            load_positions(&mut log, &positions).map_err(words)?;
+            let slot = log.next_slot().0;
+            self.created(&mut log, open(slot))?;
+            for step in 0..7u64 {
+                let slot = log.next_slot().0;
+                let count = if restart == 0 && step == 0 { 300 } else { 40 };
+                positions = positions.advanced((0..count).map(|number| entry((number * 13 + slot * 101) % 300, slot)));
+                self.created(&mut log, seal_at(slot, &positions))?;
+            }
+            let kept: BTreeSet<StateChunk> = positions.chunks().cloned().collect();
+            let newest = log.next_slot().0 - 1;
+            self.delete(&mut log, &(2..newest).filter(|slot| slot % 8 != 1).collect::<Vec<_>>()).map_err(words)?;
+            let before = self.disk.ops();
+            let named = self.appends.iter().flat_map(|(.., record)| chunks_of(record));
+            self.dropped_states.extend(named.filter(|chunk| !kept.contains(chunk)).map(|chunk| (before, chunk)));
+            log.retain_state(&kept).map_err(words)?;
+        }
+        Ok(())
+    }
+
     /// A life made up from a seed: sizes, deletions, state, restarts and, if asked for, failures of the disk in any order.
     fn live_randomly(&mut self, dice: &mut Dice, faults: bool) {
         self.any_order = true;
@@ -163,6 +194,13 @@ impl Story {
         {
             return Err(format!("record {first} came back, and a deleted one behind it did not"));
         }
+        for record in &found {
+            let needed = positions_of(record);
+            let dropped = |chunk| self.dropped_states.iter().any(|(at, gone)| *at <= done && gone == chunk);
+            if !needed.chunks().any(dropped) {
+                load_positions(log, &needed).map_err(|error| format!("record {}: {error}", record.slot))?;
+            }
+        }
         for (_, after, chunk, content) in &self.states {
             let dropped = self.dropped_states.iter().any(|(at, dropped)| *at <= done && dropped == chunk);
             if after.is_some_and(|after| after <= done) && !dropped {
@@ -178,6 +216,10 @@ impl Story {
     fn acknowledged(&self, slot: Slot, done: usize) -> bool {
         self.appends.iter().any(|(_, after, record)| record.slot == slot && after.is_some_and(|after| after <= done))
     }
+}
+
+fn chunks_of(record: &Record) -> Vec<StateChunk> {
+    positions_of(record).chunks().cloned().collect()
 }
 
 /// Images of a power cut after `done` things, each once.
@@ -282,6 +324,40 @@ fn f13_to_f19_every_crash_image_opens_and_keeps_what_was_acknowledged() {
     let (count, wrong) = sweep(&story);
     assert!(count > 2000, "only {count} images");
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn a_seal_is_never_there_without_the_pages_that_it_names() {
+    let mut story = Story::default();
+    story.live_with_pages().unwrap();
+    let trace = story.disk.trace();
+    let named = trace.iter().filter(|op| matches!(op, Op::Rename { to, .. } if to.starts_with("state/"))).count();
+    let removed = trace.iter().filter(|op| matches!(op, Op::Remove { path } if path.starts_with("state/"))).count();
+    assert!(named >= 5 && removed >= 5, "{named} pages were put, {removed} removed");
+    let (count, wrong) = sweep(&story);
+    assert!(count > 1000, "only {count} images");
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn after_any_failure_of_the_disk_the_newest_seal_has_its_pages() {
+    let mut calm = Story::default();
+    calm.live_with_pages().unwrap();
+    let mut hit = 0;
+    for fault in [Fault::Eio, Fault::Full] {
+        for call in 0..(calm.disk.ops() as u64) {
+            let mut story = Story::default();
+            story.disk.fail_after(call, fault);
+            if story.live_with_pages().is_ok() {
+                continue;
+            }
+            hit += 1;
+            let done = story.disk.ops();
+            let mut log = open_on(&story.disk).unwrap_or_else(|error| panic!("{fault:?} at call {call}: {error}"));
+            story.judge(done, &mut log).unwrap_or_else(|what| panic!("{fault:?} at call {call}: {what}"));
+        }
+    }
+    assert!(hit > 100, "{hit} failures");
 }
 
 #[test]

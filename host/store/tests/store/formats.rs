@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tidegate_protocol::ids::{Epoch, EpochRef, KeyRange, PartId, Slot};
 use tidegate_protocol::plugin::{Committable, ErrorKind, External, PluginError, Position, WriterState};
+use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::*;
 use tidegate_store::codec::{SEGMENT_VERSION, decode_record, encode_record};
 use tidegate_store::disk::sim::{Image, SimDisk};
+use tidegate_store::state::load_positions;
 use tidegate_store::{Log as _, StoreError};
 
+use crate::pages::{entry, positions_of, seal_at};
 use crate::support::{append_all, open_on, read, run, seal, segment};
 
 fn folder() -> PathBuf {
@@ -290,6 +293,48 @@ fn the_format_of_today_is_the_one_that_is_kept() {
         assert!(kept.file(&path) == image.file(&path), "`{path}` is written differently now: raise the format version");
     }
     assert_eq!(read(kept).unwrap(), records);
+}
+
+/// Seals of record format 2: pages of positions, several layers, and what moved since.
+fn golden_pages() -> (Image, Vec<Record>) {
+    let disk = SimDisk::new();
+    let mut log = open_on(&disk).unwrap();
+    let mut records = vec![crate::support::open(1)];
+    let mut positions = Positions::new();
+    for slot in 2..7 {
+        let count = if slot == 2 { 300 } else { 40 };
+        positions = positions.advanced((0..count).map(|number| entry((number * 13 + slot * 101) % 300, slot)));
+        records.push(seal_at(slot, &positions));
+    }
+    positions = positions.advanced([("ä/ü.jsonl".to_owned(), "{\"offset\":1}".to_owned())]);
+    records.push(seal_at(7, &positions));
+    append_all(&mut log, &records);
+    (disk.visible(), records)
+}
+
+#[test]
+fn pages_of_positions_are_written_as_they_are_kept() {
+    let (image, records) = golden_pages();
+    let folder = folder().with_file_name("v1-pages");
+    if std::env::var_os("TIDEGATE_WRITE_FORMATS").is_some() {
+        assert!(!folder.exists(), "a folder of old formats is never changed: raise the version");
+        write(&image, &folder);
+    }
+    let kept = on_disk(&folder);
+    assert_eq!(kept.paths(), image.paths());
+    assert!(kept.paths().len() >= 4, "{:?}", kept.paths());
+    for path in image.paths() {
+        assert!(kept.file(&path) == image.file(&path), "`{path}` is written differently now: raise the format version");
+    }
+    let mut log = open_on(&SimDisk::from_image(kept)).unwrap();
+    let read = log.read_all().unwrap();
+    assert_eq!(read, records);
+    assert_eq!(read.iter().map(Record::format_version).collect::<Vec<_>>(), [1, 1, 2, 2, 2, 2, 2]);
+    for (found, written) in read.iter().zip(&records) {
+        let (found, written) = (positions_of(found), positions_of(written));
+        load_positions(&mut log, &found).unwrap();
+        assert!(found.entries().unwrap().iter().eq(written.entries().unwrap().iter()));
+    }
 }
 
 #[test]

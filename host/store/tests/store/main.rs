@@ -5,6 +5,7 @@ mod damage;
 mod faults;
 mod formats;
 mod memory;
+mod pages;
 mod real;
 mod reclaim;
 mod support;

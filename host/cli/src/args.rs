@@ -41,6 +41,9 @@ pub(crate) enum Command {
     Ledger(FileArgs),
     /// Decide about an epoch that is blocked, while the pipeline is not running
     Resolve(ResolveArgs),
+    /// Do something with the rows that could not be read or were not taken
+    #[command(subcommand)]
+    DeadLetter(DeadLetterCommand),
 }
 
 impl Command {
@@ -54,6 +57,7 @@ impl Command {
             Command::Checkpoint(CheckpointCommand::List(args) | CheckpointCommand::Verify(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::Show(args)) => args.output.json,
             Command::Resolve(args) => args.output.json,
+            Command::DeadLetter(DeadLetterCommand::Replay(args)) => args.output.json,
         }
     }
 }
@@ -78,6 +82,51 @@ pub(crate) enum CheckpointCommand {
     Show(ShowArgs),
     /// Read every record and every piece of state, and check them against each other
     Verify(FileArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DeadLetterCommand {
+    /// Send dead letters again to where they failed: each once, however often this is started
+    ///
+    /// Rows that a source could not read go through its format to the sinks that take it, rows that a sink did not take
+    /// to that sink. Rows that fail again become new letters. The pipeline itself may run meanwhile. To mend letters,
+    /// copy their directory, edit the copy, and name it with --from.
+    Replay(Box<ReplayArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReplayArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Read the letters in this directory instead of that of the dead-letter sink
+    #[arg(long, value_name = "DIR")]
+    pub(crate) from: Option<PathBuf>,
+    /// How progress is shown on standard error
+    #[arg(long, value_enum, default_value_t = ProgressKind::Auto, value_name = "HOW")]
+    pub(crate) progress: ProgressKind,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+    /// For tests: stand still when this moment is reached for the Nth time
+    #[arg(long, hide = true, value_name = "MOMENT[:N]", value_parser = hold_at)]
+    pub(crate) hold_at: Option<(Moment, u64)>,
+}
+
+impl ReplayArgs {
+    /// How the replay is run.
+    pub(crate) fn run(&self) -> RunArgs {
+        RunArgs {
+            file: self.file.clone(),
+            from: None,
+            accept: Vec::new(),
+            decision_id: None,
+            by: None,
+            progress: self.progress,
+            output: self.output,
+            hold_at: self.hold_at,
+            lose_commit_answers: None,
+        }
+    }
 }
 
 /// How to print.

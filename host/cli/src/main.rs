@@ -12,7 +12,7 @@ mod words;
 
 use std::process::ExitCode;
 
-use args::{Cli, Command, ConfigCommand};
+use args::{Cli, Command, ConfigCommand, DeadLetterCommand};
 use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             if cli.command.json() {
                 // The lines of `run` are a stream; what ends it has the same name however it ends.
                 match &cli.command {
-                    Command::Run(_) => output::print_json_line(&failure.json("end")),
+                    Command::Run(_) | Command::DeadLetter(_) => output::print_json_line(&failure.json("end")),
                     _ => output::print_json(&failure.json("error")),
                 }
             }
@@ -59,6 +59,7 @@ fn dispatch(cli: &Cli) -> commands::Outcome {
         Command::Checkpoint(command) => commands::checkpoint::run(command),
         Command::Ledger(args) => commands::ledger::run(args),
         Command::Resolve(args) => commands::resolve::run(args),
+        Command::DeadLetter(DeadLetterCommand::Replay(args)) => commands::dead_letter::replay(args),
     }
 }
 

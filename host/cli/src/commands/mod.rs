@@ -1,6 +1,7 @@
 //! One module per command. Each returns the exit code, or the failure to print.
 
 pub(crate) mod checkpoint;
+pub(crate) mod dead_letter;
 pub(crate) mod ledger;
 pub(crate) mod plugin;
 pub(crate) mod resolve;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
+use tidegate_server::config::PipelineFile;
 use tidegate_server::{
     Assembled, Clock, Control, End, Fate, Moment, Notice, Observer, Progress, Ready, Report, RunOptions, SystemClock,
     Verdict, assemble,
@@ -26,8 +27,12 @@ const LIVE_EVERY: Duration = Duration::from_millis(200);
 const PLAIN_EVERY: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &RunArgs) -> Outcome {
-    let file = load(&args.file)?;
-    let assembled = assemble(&host()?, &file)?;
+    run_file(&load(&args.file)?, args)
+}
+
+/// Runs a pipeline.
+pub(crate) fn run_file(file: &PipelineFile, args: &RunArgs) -> Outcome {
+    let assembled = assemble(&host()?, file)?;
     announce(&assembled, args);
     let ready = assembled.open()?;
     for finding in &ready.findings {

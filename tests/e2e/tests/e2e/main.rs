@@ -1,6 +1,7 @@
 //! End-to-end tests against the real binary: one module per feature.
 
 mod bad_input;
+mod dead_letters;
 mod edits;
 mod finished;
 mod killed;

@@ -1,0 +1,151 @@
+//! Dead letters, sent again.
+//!
+//! [`replay`] makes a pipeline out of another one: its sources are the rows in the letters, its sinks the same
+//! destinations. Rows that a source could not read go through that source's format to the sinks that take it, rows that
+//! a sink did not take to that sink alone. The pipeline has a name and a state of its own, so it and the original never
+//! take each other's epochs for theirs, and runs like any other: each letter's row counts once, however often the
+//! replay is started and wherever it is killed. Rows that fail again become new letters.
+//!
+//! The rows are taken out of the letters into files beside the state first, so that everything a source knows about
+//! files (positions, formats, schemas) holds for them:
+//!
+//! ```text
+//! <state>-replay-<hash>/letters/<file>.json         what became of a file of letters; written last
+//! <state>-replay-<hash>/rows/<source>/<file>[.<n>]  the rows in it for this source
+//! <state>-replay-<hash>/log/                        the state of the replay
+//! ```
+//! Files of letters are read once; one that is changed afterwards is refused. Letters without their whole row cannot be
+//! sent again: they become letters again, with the reason.
+
+mod header;
+mod plan;
+mod rows;
+mod unwrap;
+
+use std::path::{Path, PathBuf};
+
+use crate::canonical;
+use crate::config::{PipelineFile, PluginRef};
+use crate::error::ServerError;
+use crate::state::State;
+
+use plan::Plan;
+use rows::Store;
+
+/// A pipeline that sends dead letters again.
+#[derive(Debug)]
+pub struct Replay {
+    /// The pipeline; `None` if there was never a letter.
+    pub file: Option<PipelineFile>,
+    /// Where the letters are.
+    pub letters_dir: PathBuf,
+    /// What is in letters that no replay had seen before.
+    pub found: LetterCount,
+}
+
+/// A number of letters.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct LetterCount {
+    /// Whose rows are sent again.
+    pub replayed: u64,
+    /// Whose rows cannot be sent again: they become letters again.
+    pub kept: u64,
+}
+
+impl LetterCount {
+    fn add(&mut self, other: Self) {
+        self.replayed = self.replayed.saturating_add(other.replayed);
+        self.kept = self.kept.saturating_add(other.kept);
+    }
+}
+
+/// Takes the rows out of the letters of a pipeline, and makes the pipeline that sends them again. `from` is a directory
+/// with letters, perhaps edited; without it, the directory of the dead-letter sink.
+///
+/// # Errors
+/// The pipeline has no dead letters, they cannot be read, or a file of letters was changed after it was replayed.
+pub fn replay(file: &PipelineFile, from: Option<&Path>) -> Result<Replay, ServerError> {
+    let Some(dead_letter) = &file.dead_letter else {
+        return Err(ServerError::Request {
+            problem: "the pipeline has no [dead-letter], so there are no dead letters, and none could be written"
+                .to_owned(),
+            hints: vec!["add a table [dead-letter] with a plugin".to_owned()],
+        });
+    };
+    let letters_dir = match from {
+        Some(dir) => std::path::absolute(dir).map_err(|error| failed(dir, "found", &error))?,
+        None => match (&dead_letter.plugin, dead_letter.dirs.get("output")) {
+            (PluginRef::Builtin(name), Some(grant)) if name == "files" => grant.path.clone(),
+            _ => {
+                return Err(ServerError::Request {
+                    problem: format!("it is not known how {} keeps dead letters", dead_letter.plugin),
+                    hints: vec!["write them to files, one JSON object per line, and give --from DIR".to_owned()],
+                });
+            }
+        },
+    };
+    let state = State::read(file)?;
+    let plan = Plan::new(file, state.as_ref())?;
+    let tag = tag(file, from.map(|_| letters_dir.as_path()));
+    let store = Store::new(beside(&file.pipeline.state, &tag));
+    let mut found = LetterCount::default();
+    for letters in letter_files(&letters_dir)? {
+        found.add(store.take(&letters, &plan, &file.base)?);
+    }
+    let file = plan.pipeline(&store, &tag)?;
+    Ok(Replay { file, letters_dir, found })
+}
+
+/// What tells replays of one pipeline, and of pipelines that lie beside each other, from one another. Letters in the
+/// pipeline's own directory have the same one wherever the project is moved.
+fn tag(file: &PipelineFile, from: Option<&Path>) -> String {
+    let from = from.map(|dir| {
+        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let base = file.base.canonicalize().unwrap_or_else(|_| file.base.clone());
+        dir.strip_prefix(&base).map(Path::to_owned).unwrap_or(dir)
+    });
+    let mut text = file.pipeline.name.as_str().as_bytes().to_vec();
+    if let Some(from) = from {
+        text.push(0);
+        text.extend(from.as_os_str().as_encoded_bytes());
+    }
+    short_hash(&text)
+}
+
+/// Eight digits that stand for bytes.
+fn short_hash(bytes: &[u8]) -> String {
+    let digest = canonical::sha256(bytes);
+    digest.trim_start_matches("sha256:").chars().take(8).collect()
+}
+
+/// The replay's directory: beside the state directory, which holds nothing but the log.
+fn beside(state: &Path, tag: &str) -> PathBuf {
+    let mut name = state.file_name().unwrap_or_default().to_owned();
+    name.push(format!("-replay-{tag}"));
+    state.with_file_name(name)
+}
+
+/// The files of letters, in the order of their names. Hidden files, those of the `files` plugin itself (`_…`) and
+/// editors' copies (`…~`) are none.
+fn letter_files(dir: &Path) -> Result<Vec<PathBuf>, ServerError> {
+    let mut files = Vec::new();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) => return Err(failed(dir, "read", &error)),
+    };
+    for entry in entries {
+        let path = entry.map_err(|error| failed(dir, "read", &error))?.path();
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        let other = name.starts_with(b".") || name.starts_with(b"_") || name.ends_with(b"~");
+        if !other && path.is_file() {
+            files.push(path);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+fn failed(path: &Path, verb: &str, error: &std::io::Error) -> ServerError {
+    ServerError::Host(format!("{} cannot be {verb}: {error}", path.display()))
+}

@@ -1,0 +1,206 @@
+//! Dead letters, sent again.
+
+use tidegate_e2e::{Ended, Running, Scene, lines, numbered, sorted};
+
+const DEAD_LETTER: &str = "[dead-letter]\nplugin = \"builtin:files\"\n\n[dead-letter.dirs]\noutput = \"dead\"\n";
+
+/// A pipeline that has run over rows of which every third is not JSON.
+fn with_letters(rows: usize) -> Scene {
+    let scene = Scene::new();
+    let rows = numbered(0..rows);
+    let broken = |(n, row): (usize, &String)| if n % 3 == 0 { row.replace("\"n\":", "\"n\" ") } else { row.clone() };
+    scene.write("in/a.jsonl", lines(&rows.iter().enumerate().map(broken).collect::<Vec<_>>()));
+    scene.pipeline("on-bad-row = \"dead-letter\"", DEAD_LETTER);
+    scene.finish();
+    scene
+}
+
+fn replay(scene: &Scene, arguments: &[&str]) -> Ended {
+    scene.tidegate(&[&["dead-letter", "replay", "pipeline.toml"], arguments].concat())
+}
+
+/// Copies the letters to `mended`, with their rows as they should have been.
+fn mend(scene: &Scene) {
+    std::fs::create_dir_all(scene.path("mended")).expect("a folder can be made");
+    for (n, path) in scene.published("dead").iter().enumerate() {
+        let text = std::fs::read_to_string(path).expect("a published file can be read");
+        scene.write(&format!("mended/{n}.jsonl"), text.replace(r#"\"n\" "#, r#"\"n\":"#));
+    }
+}
+
+fn count(text: &str, part: &str) -> usize {
+    text.matches(part).count()
+}
+
+#[test]
+fn mended_letters_are_replayed_once_however_often_and_the_original_goes_on() {
+    let scene = with_letters(300);
+    assert_eq!(scene.rows("dead").len(), 100);
+    mend(&scene);
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["100 dead letters", "100 rows committed"]);
+    scene.expect_rows("out", &numbered(0..300));
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["0 dead letters", "nothing has changed"]);
+    scene.expect_rows("out", &numbered(0..300));
+    // Another file of mended letters is read as well.
+    let extra = r#"{"source":"flights","file":"in/a.jsonl","line":1,"epoch":1,"reason":"r","row":"{\"n\":300,\"carrier\":\"UA\",\"note\":\"row number 300\"}"}"#;
+    scene.write("mended/later.jsonl", format!("{extra}\n"));
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["1 dead letter "]);
+    scene.expect_rows("out", &numbered(0..301));
+    // The pipeline itself goes on in its own state.
+    scene.write("in/b.jsonl", lines(&numbered(301..310)));
+    scene.finish();
+    scene.expect_rows("out", &numbered(0..310));
+    assert_eq!(scene.rows("dead").len(), 100, "no new letters");
+}
+
+#[test]
+fn a_replay_killed_at_each_moment_is_finished_by_the_next_one() {
+    for moment in ["starting", "open", "preparing", "sealed", "sent", "finishing"] {
+        let scene = with_letters(300);
+        mend(&scene);
+        let arguments = ["dead-letter", "replay", "pipeline.toml", "--from", "mended", "--hold-at", moment];
+        let mut running = Running::start(scene.command(&arguments));
+        running.hear(&format!("held {moment}"));
+        running.kill();
+        replay(&scene, &["--from", "mended"]).expect(0);
+        scene.expect_rows("out", &numbered(0..300));
+    }
+}
+
+#[test]
+fn a_replay_killed_between_its_epochs_goes_on_behind_what_it_has_committed() {
+    let scene = with_letters(300);
+    mend(&scene);
+    scene.edit("on-bad-row", "rate = 40\non-bad-row");
+    let arguments = ["dead-letter", "replay", "pipeline.toml", "--from", "mended", "--hold-at", "sent:3"];
+    let mut running = Running::start(scene.command(&arguments));
+    running.hear("held sent");
+    running.kill();
+    let rows = scene.rows("out").len();
+    assert!((201..300).contains(&rows), "{rows} rows: it was killed in the middle");
+    scene.edit("rate = 40\n", "");
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["0 dead letters"]);
+    scene.expect_rows("out", &numbered(0..300));
+}
+
+#[test]
+fn rows_that_fail_again_become_letters_again_and_can_be_replayed_again() {
+    let scene = with_letters(30);
+    let first = scene.rows("dead");
+    assert_eq!(first.len(), 10);
+    replay(&scene, &[]).expect(0).says(&["10 dead letters", "10 rows dead-lettered"]);
+    let second = scene.rows("dead");
+    assert_eq!(second.len(), 20);
+    let again: Vec<_> = second.iter().filter(|letter| !first.contains(letter)).collect();
+    assert!(again.iter().all(|letter| letter.contains(r#""source":"flights""#)), "{again:?}");
+    // The letters of the first replay are letters like any other.
+    replay(&scene, &[]).expect(0).says(&["10 dead letters"]);
+    assert_eq!(scene.rows("dead").len(), 30);
+    assert_eq!(scene.rows("out").len(), 20);
+}
+
+#[test]
+fn letters_that_were_cut_are_kept_with_the_reason_and_counted() {
+    let scene = Scene::plain(30, "");
+    scene.write("in/3.jsonl", format!("{{\"long\": \"{}\n", "x".repeat(100_000)));
+    scene.pipeline("on-bad-row = \"dead-letter\"", DEAD_LETTER);
+    scene.finish();
+    assert!(scene.rows("dead")[0].contains("truncated-from-bytes"));
+    replay(&scene, &[]).expect(0).says(&["1 letter without a row", "1 row committed at sink `kept-letters`"]);
+    let dead = scene.rows("dead");
+    assert_eq!(dead.len(), 2, "{dead:?}");
+    let kept = dead.iter().find(|letter| letter.contains("cannot be replayed")).expect("it says why");
+    for part in ["in/3.jsonl", "\"truncated-from-bytes\":100010", "only the beginning", "not valid JSON"] {
+        assert!(kept.contains(part), "{part} is missing in {}", kept.replace("xxxx", ""));
+    }
+    scene.expect_rows("out", &numbered(0..30));
+}
+
+#[test]
+fn letters_of_a_sink_go_to_that_sink_alone() {
+    let scene = Scene::new();
+    scene.write("in/a.jsonl", lines(&numbered(0..10)));
+    let other = "[sinks.other]\nplugin = \"builtin:files\"\n\n[sinks.other.dirs]\noutput = \"other\"\n\n";
+    scene.pipeline("on-bad-row = \"dead-letter\"", &format!("{other}{DEAD_LETTER}"));
+    scene.finish();
+    std::fs::create_dir(scene.path("mended")).expect("a folder can be made");
+    scene.write(
+        "mended/letters",
+        "{\"sink\":\"other\",\"code\":\"c\",\"epoch\":1,\"reason\":\"r\",\"row\":\"{\\\"n\\\":10}\"}\n\
+         {\"source\":\"flights\",\"epoch\":1,\"reason\":\"r\",\"row\":\"{\\\"n\\\":11}\"}\n\
+         {\"sink\":\"other\",\"code\":\"c\",\"epoch\":1,\"reason\":\"r\",\"row-base64\":\"eyJuIjoxMn0=\"}\n",
+    );
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["3 dead letters"]);
+    let row = |n: usize| format!("{{\"n\":{n}}}");
+    scene.expect_rows("out", &[numbered(0..10), vec![row(11)]].concat());
+    scene.expect_rows("other", &[numbered(0..10), vec![row(10), row(11), row(12)]].concat());
+}
+
+#[test]
+fn csv_letters_are_read_under_the_header_of_their_file() {
+    let scene = Scene::new();
+    scene.write("in/a.csv", "id,name\n1,a\n2\n3,c\n");
+    scene.write("in/b.csv", "name,id,extra\nx,4\ny,5,e\n");
+    scene.pipeline("on-bad-row = \"dead-letter\"", DEAD_LETTER);
+    scene.edit("format = \"json-lines\"", "format = \"csv\"");
+    scene.finish();
+    assert_eq!(scene.rows("dead").len(), 2);
+    std::fs::create_dir(scene.path("mended")).expect("a folder can be made");
+    let mended = lines(&scene.rows("dead"))
+        .replace(r#""row":"2""#, r#""row":"2,\"b, \"\"\"""#)
+        .replace(r#""row":"x,4""#, r#""row":"x,4,d""#);
+    scene.write("mended/letters", mended);
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["2 dead letters"]);
+    let row = |text: &str| text.to_owned();
+    scene.expect_rows(
+        "out",
+        &[
+            row(r#"{"id":"1","name":"a"}"#),
+            row(r#"{"id":"2","name":"b, \""}"#),
+            row(r#"{"id":"3","name":"c"}"#),
+            row(r#"{"name":"x","id":"4","extra":"d"}"#),
+            row(r#"{"name":"y","id":"5","extra":"e"}"#),
+        ],
+    );
+}
+
+#[test]
+fn letters_that_were_changed_after_their_replay_are_refused() {
+    let scene = with_letters(30);
+    mend(&scene);
+    replay(&scene, &["--from", "mended"]).expect(0);
+    let text = std::fs::read_to_string(scene.path("mended/0.jsonl")).expect("it is there");
+    scene.write("mended/0.jsonl", text.replace("row number", "ROW NUMBER"));
+    replay(&scene, &["--from", "mended"]).expect(3).says(&["0.jsonl", "was changed", "another name"]);
+    scene.expect_rows("out", &numbered(0..30));
+}
+
+#[test]
+fn lines_that_are_no_letters_are_kept() {
+    let scene = with_letters(3);
+    std::fs::create_dir(scene.path("mended")).expect("a folder can be made");
+    scene.write(
+        "mended/letters",
+        "oops\n{\"source\":\"gone\",\"row\":\"1\"}\n\n{\"source\":\"flights\",\"row\":\"1\\n2\"}\n",
+    );
+    let before = scene.rows("dead").len();
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["3 letters without a row"]);
+    let dead = lines(&scene.rows("dead"));
+    assert_eq!(count(&dead, "\n"), before + 3, "{dead}");
+    for part in ["no dead letter", "no source `gone`", "line break"] {
+        assert_eq!(count(&dead, part), 1, "{part}: {dead}");
+    }
+    assert_eq!(sorted(&scene.rows("out")), sorted(&numbered(1..3)));
+}
+
+#[test]
+fn a_pipeline_without_dead_letters_says_so() {
+    let scene = Scene::plain(10, "");
+    scene.finish();
+    replay(&scene, &[]).expect(2).says(&["[dead-letter]"]);
+    let scene = Scene::plain(10, "");
+    scene.pipeline("", DEAD_LETTER);
+    scene.finish();
+    replay(&scene, &[]).expect(0).says(&["no dead letters"]);
+    assert!(scene.published("dead").is_empty());
+}

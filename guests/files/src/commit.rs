@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use tidegate_sdk::{Committable, Ctx, Error, Outcome, Part, Position, RunId};
 
+use crate::body::{self, PartFiles};
 use crate::entry::{CommittedPart, Content, Entry, Kind, PublishedFile, Remembered};
 use crate::layout::{self, Layout};
 use crate::register::{self, Appended, FILE_NAME_TAKEN, MAX_TRIES, staged_file_damaged};
-use crate::writer::{BODY_VERSION, Body};
 
 /// Where the destination stands. What the newest entry decided counts, finished or not: it will be finished.
 pub(crate) fn observe(ctx: &Ctx) -> Result<Position, Error> {
@@ -133,7 +133,9 @@ pub(crate) fn reconcile(ctx: &Ctx, committables: &[Committable]) -> Result<Vec<O
         Ok(match remembered {
             Remembered::NeverCommitted => Outcome::NotCommitted,
             // Staged, and not visible: no commit has got that far, and the same one still can.
-            Remembered::Forgotten if matches!(look(&layout, item)?, Found::Staged) => Outcome::NotCommitted,
+            Remembered::Forgotten if look(&layout, item)?.iter().all(|found| matches!(found, Found::Staged)) => {
+                Outcome::NotCommitted
+            }
             Remembered::Forgotten | Remembered::Passed => Outcome::Unknown,
         })
     };
@@ -150,7 +152,7 @@ struct Subject<'a> {
 
 struct Item<'a> {
     committable: &'a Committable,
-    body: Body,
+    content: PartFiles,
 }
 
 impl Item<'_> {
@@ -172,12 +174,12 @@ impl<'a> Subject<'a> {
             if part.run != run || part.epoch != epoch {
                 return Err(Error::permanent("mixed-epochs", "committables of more than one epoch in one call"));
             }
-            let body = read_body(committable)?;
-            let file_is_new = body.file.as_ref().is_none_or(|file| seen.insert(file.clone()));
-            if !seen.insert(part.short.clone()) || !file_is_new {
+            let content = body::read(committable)?;
+            let files_are_new = content.files.iter().all(|file| seen.insert(file.name.clone()));
+            if !seen.insert(part.short.clone()) || !files_are_new {
                 return Err(Error::permanent("same-part-twice", "two committables of one call name the same thing"));
             }
-            items.push(Item { committable, body });
+            items.push(Item { committable, content });
         }
         let log_name = layout::epoch_name(ctx, &run, epoch);
         Ok(Some(Subject { run, epoch, log_name, items }))
@@ -203,36 +205,23 @@ impl<'a> Subject<'a> {
     }
 
     fn content(&self) -> Content {
-        let published = |item: &Item<'_>| {
-            let name = item.body.file.clone()?;
-            Some(PublishedFile { name, rows: item.committable.rows, bytes: item.body.bytes })
+        let files = self.items.iter().flat_map(|item| &item.content.files);
+        let published =
+            |file: &body::PartFile| PublishedFile { name: file.name.clone(), rows: file.rows, bytes: file.bytes };
+        let committed = |item: &Item<'_>| {
+            let PartFiles { files, numbered } = &item.content;
+            let file = if *numbered { None } else { files.first().map(|file| file.name.clone()) };
+            let numbered = if *numbered { files.len() as u32 } else { 0 };
+            CommittedPart { part: item.part().clone(), file, numbered }
         };
         Content {
             run: self.run.clone(),
             epoch: self.epoch,
             rows: self.items.iter().map(|item| item.committable.rows).fold(0, u64::saturating_add),
-            files: self.items.iter().filter_map(published).collect(),
-            parts: self
-                .items
-                .iter()
-                .map(|item| CommittedPart { part: item.part().clone(), file: item.body.file.clone() })
-                .collect(),
+            files: files.map(published).collect(),
+            parts: self.items.iter().map(committed).collect(),
         }
     }
-}
-
-fn read_body(committable: &Committable) -> Result<Body, Error> {
-    let Committable { part, version, body, .. } = committable;
-    if *version != BODY_VERSION {
-        let message = format!("`{}` has committable version {version}; this plugin reads {BODY_VERSION}", part.short);
-        return Err(Error::permanent("committable-version", message));
-    }
-    let body: Body = serde_json::from_slice(body)
-        .map_err(|error| Error::permanent("committable-body", format!("`{}`: {error}", part.short)))?;
-    if let Some(file) = &body.file {
-        layout::check_published(file)?;
-    }
-    Ok(body)
 }
 
 /// What a commit has to do, given the register.
@@ -264,7 +253,10 @@ fn decide(
         return Ok(Decision::Answer(subject.compared(&entry, Outcome::AlreadyCommitted)));
     }
     let remembered = subject.remembered(head);
-    let found: Vec<Found> = subject.items.iter().map(|item| look(layout, item)).collect::<Result<_, Error>>()?;
+    let mut found = Vec::new();
+    for item in &subject.items {
+        found.extend(look(layout, item)?);
+    }
     match worst(&found, remembered) {
         None => {}
         Some(Outcome::Never) => return Ok(Decision::Lost(subject.all(Outcome::Never))),
@@ -284,13 +276,13 @@ fn rejected(subject: &Subject<'_>, code: &str, message: String) -> Decision {
     Decision::Answer(subject.all(Outcome::Rejected(Error::permanent(code, message))))
 }
 
-/// What is left of a part that no entry names.
+/// What is left of a file that no entry names.
 enum Found {
-    /// All that was staged, or there was nothing to stage.
+    /// What was staged.
     Staged,
     /// Nothing.
     Missing,
-    /// Its published file, though the register that should name it was lost.
+    /// The published file, though the register that should name it was lost.
     Visible,
     /// Something else than what was staged, here or under the name to publish.
     Wrong(Error),
@@ -312,18 +304,22 @@ fn worst(found: &[Found], remembered: Remembered) -> Option<Outcome> {
     })
 }
 
-fn look(layout: &Layout, item: &Item<'_>) -> Result<Found, Error> {
-    let Some(name) = &item.body.file else { return Ok(Found::Staged) };
+/// Looks for every file of a part.
+fn look(layout: &Layout, item: &Item<'_>) -> Result<Vec<Found>, Error> {
+    item.content.files.iter().map(|file| look_for(layout, file)).collect()
+}
+
+fn look_for(layout: &Layout, file: &body::PartFile) -> Result<Found, Error> {
     // No entry names the part, so a published file of its name says that an entry was lost.
-    match layout.published(name, Some(item.body.bytes)) {
+    match layout.published(&file.name, file.bytes) {
         Ok(false) => {}
         Ok(true) => return Ok(Found::Visible),
         Err(error) if error.code == FILE_NAME_TAKEN => return Ok(Found::Wrong(error)),
         Err(error) => return Err(error),
     }
-    Ok(match layout.staging.metadata(&item.part().short)? {
-        Some(found) if found.is_file && found.bytes == item.body.bytes => Found::Staged,
-        Some(found) => Found::Wrong(staged_file_damaged(&item.part().short, found.bytes, item.body.bytes)),
+    Ok(match layout.staging.metadata(&file.staged)? {
+        Some(found) if found.is_file && found.bytes == file.bytes => Found::Staged,
+        Some(found) => Found::Wrong(staged_file_damaged(&file.staged, found.bytes, file.bytes)),
         None => Found::Missing,
     })
 }

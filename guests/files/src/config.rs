@@ -12,7 +12,7 @@ pub(crate) const SCHEMA: &str = r#"{
     "extension": {
       "type": "string",
       "pattern": "^[A-Za-z0-9]([A-Za-z0-9.]{0,14}[A-Za-z0-9])?$",
-      "description": "Ends the names of published files. Default: jsonl for json-lines, txt for raw."
+      "description": "Ends the names of published files. Default: jsonl for json-lines, txt for raw, csv for csv; whole files have what their format and compression say."
     },
     "file-prefix": {
       "type": "string",
@@ -69,6 +69,11 @@ impl Config {
     /// What published names begin with.
     pub(crate) fn prefix(&self) -> &str {
         &self.file_prefix
+    }
+
+    /// What names of files end with that the host writes.
+    pub(crate) fn file_extension<'a>(&'a self, of_format: &'a str) -> &'a str {
+        self.extension.as_deref().unwrap_or(of_format)
     }
 
     /// What published names end with.

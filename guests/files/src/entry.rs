@@ -3,8 +3,15 @@
 use serde::{Deserialize, Serialize};
 use tidegate_sdk::{Ctx, Part, RunId};
 
-/// Version of this format. A reader refuses others.
-pub(crate) const FORMAT: u32 = 1;
+use crate::layout;
+
+/// Version of an entry of which every part has one file at most, and no file a folder. A reader refuses what it does not
+/// know.
+const FORMAT: u32 = 1;
+/// Version of an entry with several files of a part, some in folders: an older plugin would publish none of them.
+const FORMAT_NUMBERED: u32 = 2;
+/// Versions that are read.
+pub(crate) const FORMATS: [u32; 2] = [FORMAT, FORMAT_NUMBERED];
 
 /// Of so many runs an entry remembers the newest committed epoch.
 const REMEMBERED_RUNS: usize = 64;
@@ -32,7 +39,7 @@ pub(crate) struct Entry {
     pub(crate) run: Option<RunId>,
     /// Its rows.
     pub(crate) rows: u64,
-    /// Its files. All are in place when the entry is in the readers' log.
+    /// Its files, those of each part one behind the other. All are in place when the entry is in the readers' log.
     pub(crate) files: Vec<PublishedFile>,
     /// Its parts.
     pub(crate) parts: Vec<CommittedPart>,
@@ -40,7 +47,7 @@ pub(crate) struct Entry {
     pub(crate) register: Place,
 }
 
-/// A published file.
+/// A published file, with its folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PublishedFile {
     pub(crate) name: String,
@@ -53,8 +60,21 @@ pub(crate) struct PublishedFile {
 pub(crate) struct CommittedPart {
     #[serde(flatten)]
     pub(crate) part: Part,
-    /// Its file; none if it had no rows.
+    /// Its file, staged under the part's short id; none if it had no rows, or has files with numbers.
     pub(crate) file: Option<String>,
+    /// Files staged under the part's short id and a number.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) numbered: u32,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+/// A file of an entry, and what it is staged as.
+pub(crate) struct StagedFile<'a> {
+    pub(crate) staged: String,
+    pub(crate) published: &'a PublishedFile,
 }
 
 /// Where an entry stands in the chain.
@@ -106,8 +126,9 @@ impl Entry {
         let call = format!("epoch-{}-{}-{}", ctx.run, content.epoch, ctx.attempt);
         let mut register = Place::after(ctx, head, slot, call);
         register.remember(&content.run, content.epoch);
+        let numbered = content.parts.iter().any(|part| part.numbered > 0);
         Entry {
-            format: FORMAT,
+            format: if numbered { FORMAT_NUMBERED } else { FORMAT },
             kind: Kind::Epoch,
             sink: ctx.sink.clone(),
             epoch: content.epoch,
@@ -151,6 +172,23 @@ impl Entry {
     /// Whether it names the part, by its exact id.
     pub(crate) fn names(&self, part: &Part) -> bool {
         self.parts.iter().any(|committed| committed.part == *part)
+    }
+
+    /// Every file with its staged name; `None` if parts and files do not fit together.
+    pub(crate) fn staged_files(&self) -> Option<Vec<StagedFile<'_>>> {
+        let mut files = self.files.iter();
+        let mut found = Vec::with_capacity(self.files.len());
+        for committed in &self.parts {
+            let short = &committed.part.short;
+            if let Some(name) = &committed.file {
+                let published = files.next().filter(|file| file.name == *name)?;
+                found.push(StagedFile { staged: short.clone(), published });
+            }
+            for number in 0..committed.numbered {
+                found.push(StagedFile { staged: layout::staged_name(short, number), published: files.next()? });
+            }
+        }
+        files.next().is_none().then_some(found)
     }
 
     /// Whether a newer run, or a foreign one, owns the destination.

@@ -1,5 +1,7 @@
 //! Abandon, release and listing: what happens to staged files that are not committed.
 
+use std::collections::BTreeMap;
+
 use tidegate_sdk::{Ctx, Error, External, Orphan, OrphanPage, Outcome, Unsealed};
 
 use crate::entry::Entry;
@@ -16,15 +18,22 @@ pub(crate) fn abandon(ctx: &Ctx, parts: &[Unsealed]) -> Result<Vec<Outcome>, Err
     if head.as_ref().is_some_and(|head| head.fences(&ctx.run)) {
         return Ok(vec![Outcome::Fenced; parts.len()]);
     }
+    let staged = Staged::list(&layout)?;
     let mut outcomes = Vec::with_capacity(parts.len());
     for unsealed in parts {
-        outcomes.push(abandon_one(ctx, &layout, head.as_ref(), unsealed)?);
+        outcomes.push(abandon_one(ctx, &layout, &staged, head.as_ref(), unsealed)?);
     }
     flush_removals(&layout, &outcomes)?;
     Ok(outcomes)
 }
 
-fn abandon_one(ctx: &Ctx, layout: &Layout, head: Option<&Entry>, unsealed: &Unsealed) -> Result<Outcome, Error> {
+fn abandon_one(
+    ctx: &Ctx,
+    layout: &Layout,
+    staged: &Staged,
+    head: Option<&Entry>,
+    unsealed: &Unsealed,
+) -> Result<Outcome, Error> {
     let part = &unsealed.part;
     if let Err(error) = layout::check_short(ctx, &part.short) {
         return Ok(Outcome::Rejected(error));
@@ -34,14 +43,14 @@ fn abandon_one(ctx: &Ctx, layout: &Layout, head: Option<&Entry>, unsealed: &Unse
     if named {
         // A power cut may bring back the staged name of a published file; nobody else would remove it again.
         if logged.is_some() {
-            layout.staging.remove_file(&part.short)?;
+            staged.remove(layout, &part.short)?;
         }
         return Ok(Outcome::Rejected(Error::permanent(
             "committed",
             format!("`{}` is committed and cannot be given back", part.short),
         )));
     }
-    let removed = layout.staging.remove_file(&part.short)?;
+    let removed = staged.remove(layout, &part.short)?;
     Ok(if removed { Outcome::Committed } else { Outcome::AlreadyCommitted })
 }
 
@@ -56,15 +65,22 @@ pub(crate) fn release(ctx: &Ctx, resources: &[External]) -> Result<Vec<Outcome>,
         Some(head) if !layout.is_published(ctx, head)? => Some(head),
         _ => None,
     };
+    let staged = Staged::list(&layout)?;
     let mut outcomes = Vec::with_capacity(resources.len());
     for resource in resources {
-        outcomes.push(release_one(ctx, &layout, unfinished, resource)?);
+        outcomes.push(release_one(ctx, &layout, &staged, unfinished, resource)?);
     }
     flush_removals(&layout, &outcomes)?;
     Ok(outcomes)
 }
 
-fn release_one(ctx: &Ctx, layout: &Layout, unfinished: Option<&Entry>, resource: &External) -> Result<Outcome, Error> {
+fn release_one(
+    ctx: &Ctx,
+    layout: &Layout,
+    staged: &Staged,
+    unfinished: Option<&Entry>,
+    resource: &External,
+) -> Result<Outcome, Error> {
     if resource.kind != STAGED_FILE {
         return Ok(Outcome::Unsupported);
     }
@@ -78,7 +94,7 @@ fn release_one(ctx: &Ctx, layout: &Layout, unfinished: Option<&Entry>, resource:
             format!("`{}` is committed and not yet published; commit again first", resource.name),
         )));
     }
-    let removed = layout.staging.remove_file(&resource.name)?;
+    let removed = staged.remove(layout, &resource.name)?;
     Ok(if removed { Outcome::Committed } else { Outcome::AlreadyCommitted })
 }
 
@@ -90,21 +106,48 @@ fn flush_removals(layout: &Layout, outcomes: &[Outcome]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Staged files by prefix, in the order of their names. A page starts behind the name given.
+/// What is staged: the files of each part, by its short id.
+struct Staged(BTreeMap<String, Vec<String>>);
+
+impl Staged {
+    fn list(layout: &Layout) -> Result<Staged, Error> {
+        let mut staged: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for name in layout.staging.names()? {
+            staged.entry(layout::short_of(&name).to_owned()).or_default().push(name);
+        }
+        Ok(Staged(staged))
+    }
+
+    /// Removes all files of a part; answers whether there were any.
+    fn remove(&self, layout: &Layout, short: &str) -> Result<bool, Error> {
+        let mut removed = false;
+        for name in self.0.get(short).into_iter().flatten() {
+            removed |= layout.staging.remove_file(name)?;
+        }
+        Ok(removed)
+    }
+}
+
+/// Parts of which files are staged, by prefix, in the order of their short ids. A page starts behind the one given.
 pub(crate) fn list_orphans(ctx: &Ctx, prefix: &str, page: Option<&str>) -> Result<OrphanPage, Error> {
     let Some(layout) = Layout::open(ctx)? else { return Ok(OrphanPage::default()) };
-    let mut names = layout.staging.names()?;
-    names.retain(|name| name.starts_with(prefix) && page.is_none_or(|page| name.as_str() > page));
-    names.sort_unstable();
-    let more = names.len() > PAGE;
-    names.truncate(PAGE);
-    let next = if more { names.last().cloned() } else { None };
-    let mut orphans = Vec::with_capacity(names.len());
-    for short in names {
+    let mut staged = Staged::list(&layout)?.0;
+    staged.retain(|short, _| short.starts_with(prefix) && page.is_none_or(|page| short.as_str() > page));
+    let next = if staged.len() > PAGE { staged.keys().nth(PAGE - 1).cloned() } else { None };
+    let mut orphans = Vec::with_capacity(staged.len().min(PAGE));
+    for (short, names) in staged.into_iter().take(PAGE) {
+        let mut bytes = None;
+        for name in names {
+            if let Some(found) = layout.staging.metadata(&name)? {
+                bytes = Some(bytes.unwrap_or(0u64).saturating_add(found.bytes));
+            }
+        }
         // Gone since the listing: no orphan.
-        let Some(found) = layout.staging.metadata(&short)? else { continue };
+        if bytes.is_none() {
+            continue;
+        }
         let resource = External { kind: STAGED_FILE.to_owned(), name: short.clone(), expires_at: None };
-        orphans.push(Orphan { short, resource, bytes: Some(found.bytes) });
+        orphans.push(Orphan { short, resource, bytes });
     }
     Ok(OrphanPage { orphans, next })
 }

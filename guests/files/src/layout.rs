@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! <prefix><epoch>-<sink hash>-<run>-<ordinal>-<attempt>.jsonl   published
+//! <folder>/<prefix><epoch>-…-<attempt>-<number>.parquet         published, one of several files of a part
 //! _epochs/<epoch>-<sink hash>-<run>.json                        the readers' log
 //! _tidegate/<sink hash>/staging/<short id of the part>          staged
+//! _tidegate/<sink hash>/staging/<short id of the part>.<number> staged, one of several files of a part
 //! _tidegate/<sink hash>/register/<slot>                         the position register
 //! _tidegate/<sink hash>/register/new-<call>-<n>                 an entry that is being written
 //! _tidegate/<sink hash>/register/published-<slot>               a note that an entry's epoch is whole in the readers' log
@@ -23,6 +25,10 @@ const REGISTER: &str = "register";
 /// What a name of an unfinished register entry begins with.
 pub(crate) const NEW: &str = "new-";
 const PUBLISHED: &str = "published-";
+/// Bytes of a published file's folder.
+const MAX_FOLDER_BYTES: usize = 1024;
+/// Folders within folders.
+const MAX_FOLDER_LEVELS: usize = 16;
 
 /// The directories of one sink.
 pub(crate) struct Layout {
@@ -108,10 +114,61 @@ pub(crate) fn check_short(ctx: &Ctx, short: &str) -> Result<(), Error> {
     ))
 }
 
-/// The name under which a part's file is published. Minted once, at prepare.
-pub(crate) fn published(prefix: &str, ctx: &Ctx, part: &Part, extension: &str) -> String {
+/// What one of several files of a part is staged as. A short id has no dot.
+pub(crate) fn staged_name(short: &str, number: u32) -> String {
+    format!("{short}.{number}")
+}
+
+/// The short id of the part that a staged file belongs to.
+pub(crate) fn short_of(staged: &str) -> &str {
+    staged.split_once('.').map_or(staged, |(short, _)| short)
+}
+
+/// What the names begin with under which a part's files are published. Minted once, at prepare.
+pub(crate) fn stem(prefix: &str, ctx: &Ctx, part: &Part) -> String {
     let Part { run, epoch, ordinal, attempt, .. } = part;
-    format!("{prefix}{epoch:020}-{}-{run}-{ordinal}-{attempt}.{extension}", ctx.sink_hash)
+    format!("{prefix}{epoch:020}-{}-{run}-{ordinal}-{attempt}", ctx.sink_hash)
+}
+
+/// The name, with its folder, of one of several files of a part.
+pub(crate) fn numbered(folder: &str, stem: &str, number: u32, extension: &str) -> String {
+    let slash = if folder.is_empty() { "" } else { "/" };
+    format!("{folder}{slash}{stem}-{number}.{extension}")
+}
+
+/// The folder of a published file; empty for none.
+pub(crate) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Every folder on the way to this one, it among them, from the outermost on.
+pub(crate) fn folders_down_to(folder: &str) -> impl Iterator<Item = &str> {
+    let inner = folder.match_indices('/').map(|(at, _)| &folder[..at]);
+    inner.chain((!folder.is_empty()).then_some(folder))
+}
+
+/// Checks a folder that comes from the host or a committable, before it becomes a path. Empty for none.
+pub(crate) fn check_folder(folder: &str) -> Result<(), Error> {
+    let segment_is_legal = |segment: &str| {
+        (1..=255).contains(&segment.len())
+            && !matches!(segment, "." | "..")
+            && !segment.starts_with('_')
+            && !segment.contains(|c: char| c.is_control())
+    };
+    let legal = folder.is_empty()
+        || folder.len() <= MAX_FOLDER_BYTES
+            && folder.split('/').count() <= MAX_FOLDER_LEVELS
+            && folder.split('/').all(segment_is_legal);
+    let message = || format!("`{}` cannot be a folder of published files", folder.escape_debug());
+    if legal { Ok(()) } else { Err(Error::permanent("bad-folder", message())) }
+}
+
+/// Checks what a name ends in that comes from the host or a committable.
+pub(crate) fn check_extension(extension: &str) -> Result<(), Error> {
+    let legal = (1..=16).contains(&extension.len())
+        && extension.split('.').all(|word| !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric()));
+    let message = || format!("`{}` cannot end the name of a file", extension.escape_debug());
+    if legal { Ok(()) } else { Err(Error::permanent("bad-extension", message())) }
 }
 
 /// Checks a published name that comes from a committable, before it becomes part of a path.

@@ -7,6 +7,7 @@
 //!
 //! README.md holds the readers' contract and the order of writes and flushes.
 
+mod body;
 mod commit;
 mod config;
 mod entry;
@@ -41,7 +42,7 @@ impl Sink for Files {
             name: "files".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config_schema: config::SCHEMA.to_owned(),
-            encodings: vec![Encoding::JsonLines, Encoding::Raw],
+            encodings: vec![Encoding::JsonLines, Encoding::Raw, Encoding::Csv, Encoding::Files],
             abilities: Abilities {
                 staging: true,
                 idempotent_commit: true,
@@ -58,7 +59,7 @@ impl Sink for Files {
                 max_idle: None,
                 orphans: Orphans::Listable,
             },
-            committable_versions: vec![writer::BODY_VERSION],
+            committable_versions: body::VERSIONS.to_vec(),
             grants: vec![
                 grant(Role::Writer, "stages files under _tidegate"),
                 grant(Role::Committer, "moves staged files into place and keeps _epochs"),

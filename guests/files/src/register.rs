@@ -1,8 +1,10 @@
 //! The position register: finding its newest entry, adding one, publishing what an entry decided, trimming.
 
-use tidegate_sdk::{Ctx, Error, Level};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::entry::{Entry, FORMAT, Kind};
+use tidegate_sdk::{Ctx, Error, Level, fs};
+
+use crate::entry::{Entry, FORMATS, Kind, PublishedFile, StagedFile};
 use crate::layout::{self, Layout, NEW};
 
 /// Entries kept behind the newest one.
@@ -86,6 +88,11 @@ impl Layout {
     /// Writes and flushes an entry under a name that nobody else uses.
     fn write_new(&self, entry: &Entry) -> Result<String, Error> {
         let json = serde_json::to_vec(entry).map_err(|error| Error::permanent("register-json", error.to_string()))?;
+        // Nobody could read it again.
+        if json.len() as u64 > MAX_ENTRY_BYTES {
+            let message = format!("an epoch of {} files has an entry of more than 64 MiB", entry.files.len());
+            return Err(Error::permanent("register-entry-too-large", message));
+        }
         for number in 0..MAX_LEFTOVERS {
             let name = format!("{NEW}{}-{number}", entry.register.by);
             match self.register.create_new(&name) {
@@ -128,9 +135,7 @@ impl Layout {
                 ctx.log(Level::Info, &format!("finishing epoch {}, which was left half published", entry.epoch), &[]);
                 self.register.sync()?;
             }
-            if self.link_files(entry, &log_name)? && !entry.files.is_empty() {
-                self.out.sync()?;
-            }
+            self.link_files(entry, &log_name)?;
             match self.register.hard_link(&layout::slot_name(slot), &self.epochs, &log_name) {
                 Ok(()) => {}
                 Err(error) if error.is_exists() => {}
@@ -141,10 +146,8 @@ impl Layout {
         }
         self.epochs.sync()?;
         self.note_published(slot)?;
-        for committed in &entry.parts {
-            if committed.file.is_some() {
-                self.staging.remove_file(&committed.part.short)?;
-            }
+        for file in staged_files(entry)? {
+            self.staging.remove_file(&file.staged)?;
         }
         *durable = Some(slot);
         Ok(())
@@ -162,56 +165,115 @@ impl Layout {
         }
     }
 
-    /// Gives the staged files their published names; they keep the staged ones until those names are durable, so that
-    /// at no time a power cut can leave a file without a name. Answers `false` if others finished meanwhile.
-    fn link_files(&self, entry: &Entry, log_name: &str) -> Result<bool, Error> {
-        for committed in &entry.parts {
-            let Some(name) = &committed.file else { continue };
-            let bytes = entry.files.iter().find(|file| file.name == *name).map(|file| file.bytes);
-            let short = &committed.part.short;
-            self.check_staged(short, bytes)?;
-            match self.staging.hard_link(short, &self.out, name) {
+    /// Gives the staged files their published names, durably; they keep the staged ones until then, so that at no time a
+    /// power cut can leave a file without a name. Nothing more is to be done if others finished meanwhile.
+    fn link_files(&self, entry: &Entry, log_name: &str) -> Result<(), Error> {
+        let mut by_folder: BTreeMap<&str, Vec<StagedFile<'_>>> = BTreeMap::new();
+        for file in staged_files(entry)? {
+            by_folder.entry(layout::folder_of(&file.published.name)).or_default().push(file);
+        }
+        for (folder, files) in &by_folder {
+            if !self.link_into(folder, files, entry, log_name)? {
+                return Ok(());
+            }
+        }
+        // Every folder on the way, from the innermost on, whoever made it: others may have made it without a flush.
+        let above: BTreeSet<&str> = by_folder.keys().flat_map(|folder| layout::folders_down_to(folder)).collect();
+        for folder in above.iter().rev().filter(|folder| !by_folder.contains_key(*folder)) {
+            self.out.open_dir(folder)?.sync()?;
+        }
+        if !by_folder.is_empty() {
+            self.out.sync()?;
+        }
+        Ok(())
+    }
+
+    /// Links files into one folder and flushes it. Answers `false` if others finished meanwhile.
+    fn link_into(&self, folder: &str, files: &[StagedFile<'_>], entry: &Entry, log_name: &str) -> Result<bool, Error> {
+        let mut tries = 0;
+        loop {
+            match self.try_link_into(folder, files, entry, log_name) {
+                // Readers may remove a folder that is empty, at any time.
+                Err(Linking::FolderGone) if tries < MAX_TRIES => tries += 1,
+                Err(Linking::FolderGone) => {
+                    let message = format!("somebody keeps removing the folder `{folder}`");
+                    return Err(Error::retryable("folder-removed", message));
+                }
+                Err(Linking::Failed(error)) => return Err(error),
+                Ok(all) => return Ok(all),
+            }
+        }
+    }
+
+    fn try_link_into(
+        &self,
+        folder: &str,
+        files: &[StagedFile<'_>],
+        entry: &Entry,
+        log_name: &str,
+    ) -> Result<bool, Linking> {
+        let made;
+        let target = if folder.is_empty() {
+            &self.out
+        } else {
+            for folder in layout::folders_down_to(folder) {
+                self.out.create_dir(folder).map_err(folder_gone)?;
+            }
+            made = self.out.open_dir(folder).map_err(folder_gone)?;
+            &made
+        };
+        for file in files {
+            let PublishedFile { name, bytes, .. } = file.published;
+            self.check_staged(&file.staged, *bytes)?;
+            let own = name.rsplit_once('/').map_or(name.as_str(), |(_, own)| own);
+            match self.staging.hard_link(&file.staged, target, own) {
                 Ok(()) => continue,
                 Err(error) if error.is_exists() || error.is_not_found() => {}
                 Err(error) => return Err(error.into()),
             }
-            if self.published(name, bytes)? {
+            if self.published(name, *bytes)? {
                 continue;
             }
             if self.epochs.metadata(log_name)?.is_some() {
                 return Ok(false);
             }
-            return Err(Error::permanent(
+            if self.staging.metadata(&file.staged)?.is_some() {
+                return Err(Linking::FolderGone);
+            }
+            return Err(Linking::Failed(Error::permanent(
                 "committed-file-missing",
                 format!(
-                    "epoch {} is committed, but `{name}` is neither published nor staged (`{short}`): somebody \
-                     removed it before the epoch was in `_epochs`; put the file back under one of the two names",
-                    entry.epoch
+                    "epoch {} is committed, but `{name}` is neither published nor staged (`{}`): somebody removed it \
+                     before the epoch was in `_epochs`; put the file back under one of the two names",
+                    entry.epoch, file.staged
                 ),
-            ));
+            )));
+        }
+        // That of the output directory comes last.
+        if !folder.is_empty() {
+            target.sync()?;
         }
         Ok(true)
     }
 
     /// A staged file that somebody cut or extended since it was prepared is never published.
-    fn check_staged(&self, short: &str, bytes: Option<u64>) -> Result<(), Error> {
-        match (self.staging.metadata(short)?, bytes) {
-            (Some(found), Some(bytes)) if found.bytes != bytes => Err(staged_file_damaged(short, found.bytes, bytes)),
+    fn check_staged(&self, staged: &str, bytes: u64) -> Result<(), Error> {
+        match self.staging.metadata(staged)? {
+            Some(found) if found.bytes != bytes => Err(staged_file_damaged(staged, found.bytes, bytes)),
             _ => Ok(()),
         }
     }
 
     /// Whether a published file is there; never takes another file for it.
-    pub(crate) fn published(&self, name: &str, bytes: Option<u64>) -> Result<bool, Error> {
+    pub(crate) fn published(&self, name: &str, bytes: u64) -> Result<bool, Error> {
         match self.out.metadata(name)? {
             None => Ok(false),
-            Some(found) if found.is_file && bytes.is_none_or(|bytes| bytes == found.bytes) => Ok(true),
+            Some(found) if found.is_file && bytes == found.bytes => Ok(true),
             Some(found) => Err(Error::permanent(
                 FILE_NAME_TAKEN,
                 format!(
-                    "`{name}` holds {} bytes where {} were committed: something else wrote it; move it away",
-                    found.bytes,
-                    bytes.unwrap_or(0)
+                    "`{name}` holds {} bytes where {bytes} were committed: something else wrote it; move it away",
+                    found.bytes
                 ),
             )),
         }
@@ -267,6 +329,34 @@ impl Layout {
     }
 }
 
+/// Why files of a folder were not linked.
+enum Linking {
+    /// Somebody removed the folder.
+    FolderGone,
+    Failed(Error),
+}
+
+impl From<Error> for Linking {
+    fn from(error: Error) -> Linking {
+        Linking::Failed(error)
+    }
+}
+
+impl From<fs::Error> for Linking {
+    fn from(error: fs::Error) -> Linking {
+        Linking::Failed(error.into())
+    }
+}
+
+fn folder_gone(error: fs::Error) -> Linking {
+    if error.is_not_found() { Linking::FolderGone } else { error.into() }
+}
+
+fn staged_files(entry: &Entry) -> Result<Vec<StagedFile<'_>>, Error> {
+    let place = format!("register entry {}", entry.register.slot);
+    entry.staged_files().ok_or_else(|| corrupt(&place, "its parts and its files do not fit together"))
+}
+
 /// The slot after the newest entry.
 pub(crate) fn next_slot(head: Option<&Entry>) -> Result<u64, Error> {
     let slot = head.map_or(Some(1), |head| head.register.slot.checked_add(1));
@@ -296,10 +386,10 @@ fn parse(bytes: &[u8], slot: u64) -> Result<Entry, Error> {
 
 fn parse_any(bytes: &[u8], place: &str) -> Result<Entry, Error> {
     let entry: Entry = serde_json::from_slice(bytes).map_err(|error| corrupt(place, &error.to_string()))?;
-    if entry.format != FORMAT {
+    if !FORMATS.contains(&entry.format) {
         return Err(Error::permanent(
             "register-format",
-            format!("{place} has format {}; this version reads {FORMAT}: use the plugin that wrote it", entry.format),
+            format!("{place} has format {}; this version reads 1 and 2: use the plugin that wrote it", entry.format),
         ));
     }
     Ok(entry)

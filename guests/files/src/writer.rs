@@ -1,26 +1,20 @@
 //! Staging: rows go straight from the host into a file outside the readers' view.
 
-use serde::{Deserialize, Serialize};
-use tidegate_sdk::fs::{File, Stream};
-use tidegate_sdk::{Batch, Committable, Ctx, Encoding, Error, ErrorKind, External, Part, Prepared, Reject, Writer};
+use std::collections::BTreeMap;
 
+use tidegate_sdk::fs::{File, Stream};
+use tidegate_sdk::{
+    Batch, BatchInfo, Committable, Ctx, Encoding, Error, ErrorKind, External, FileChunk, Part, Prepared, Reject, Writer,
+};
+
+use crate::body::{Body, NumberedBody, NumberedFile};
 use crate::config::Config;
 use crate::layout::{self, Layout};
 
-/// Version of [`Body`].
-pub(crate) const BODY_VERSION: u32 = 1;
-/// The kind of our one resource; its name is the part's short id.
+/// The kind of our one resource; its name is the part's short id. It stands for all files staged for the part.
 pub(crate) const STAGED_FILE: &str = "staged-file";
-
-/// What a committable says. The staged file's name is the part's short id.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Body {
-    /// The name to publish under; none: there were no rows and there is no file.
-    pub(crate) file: Option<String>,
-    /// Size of the file.
-    pub(crate) bytes: u64,
-}
+/// Files of one part.
+const MAX_FILES: usize = 16 * 1024;
 
 /// Stages the parts of one participant.
 pub struct FilesWriter {
@@ -32,16 +26,38 @@ pub struct FilesWriter {
 /// The part being written.
 struct Staging {
     part: Part,
-    file: Option<Open>,
-    bytes: u64,
+    content: Content,
     rows: u64,
+}
+
+/// What has come of the part.
+enum Content {
+    Nothing,
+    /// Rows, in one file.
+    Rows {
+        open: Open,
+        encoding: Encoding,
+    },
+    /// Pieces of the host's files.
+    Files(HostFiles),
 }
 
 struct Open {
     // Closed before the file.
     stream: Stream,
     file: File,
-    encoding: Encoding,
+    bytes: u64,
+}
+
+/// Files that the host writes.
+#[derive(Default)]
+struct HostFiles {
+    /// Not ended yet, by number.
+    open: BTreeMap<u32, Open>,
+    /// All of them in the order of their numbers; bytes of open ones are not in it yet.
+    known: Vec<NumberedFile>,
+    folders: Vec<String>,
+    folder_numbers: BTreeMap<String, u32>,
 }
 
 impl FilesWriter {
@@ -62,72 +78,174 @@ impl Writer for FilesWriter {
         if self.layout.is_none() {
             self.layout = Some(Layout::create(ctx)?);
         }
-        self.part = Some(Staging { part: part.clone(), file: None, bytes: 0, rows: 0 });
+        self.part = Some(Staging { part: part.clone(), content: Content::Nothing, rows: 0 });
         Ok(())
     }
 
     fn write(&mut self, _ctx: &Ctx, rows: &Batch) -> Result<Vec<Reject>, Error> {
         let (Some(layout), Some(staging)) = (&self.layout, &mut self.part) else { return Err(not_begun()) };
         let info = rows.info();
-        if info.rows == 0 && info.bytes == 0 {
-            return Ok(Vec::new());
+        match (info.encoding, &info.file) {
+            (Encoding::Files, Some(chunk)) => staging.write_piece(layout, rows, &info, chunk)?,
+            (Encoding::Files, None) => return Err(Error::permanent("no-file", "a piece of a file that is not named")),
+            _ if info.rows == 0 && info.bytes == 0 => {}
+            _ => staging.write_rows(layout, rows, &info)?,
         }
-        let open = match &mut staging.file {
-            Some(open) => open,
-            None => staging.file.insert(create(layout, &staging.part.short, info.encoding)?),
-        };
-        if open.encoding != info.encoding {
-            return Err(Error::permanent("encoding-changed", "all batches of an epoch must have one encoding"));
-        }
-        // After an error the stream is dead and the file holds nobody knows what.
-        let moved = rows.write_to(&mut open.stream).map_err(|error| error.with_kind(ErrorKind::EpochLost))?;
-        if moved != info.bytes {
-            let message = format!("{moved} of {} bytes were staged", info.bytes);
-            return Err(Error::epoch_lost("short-write", message));
-        }
-        let overflow = || Error::permanent("part-too-large", "the part has more than 2^64 bytes or rows");
-        staging.bytes = staging.bytes.checked_add(moved).ok_or_else(overflow)?;
-        staging.rows = staging.rows.checked_add(info.rows).ok_or_else(overflow)?;
+        let rows = staging.rows.checked_add(info.rows);
+        staging.rows = rows.ok_or_else(|| Error::permanent("part-too-large", "the part has more than 2^64 rows"))?;
         Ok(Vec::new())
     }
 
     fn prepare(&mut self, ctx: &Ctx) -> Result<Prepared, Error> {
         let layout = self.layout.as_ref().ok_or_else(not_begun)?;
-        let Staging { part, file, bytes, rows } = self.part.take().ok_or_else(not_begun)?;
-        let mut body = Body { file: None, bytes };
-        let mut resources = Vec::new();
-        if let Some(open) = file {
-            make_durable(layout, &part.short, open.file, bytes)
-                .map_err(|error| error.with_kind(ErrorKind::EpochLost))?;
-            let extension = self.config.extension(open.encoding);
-            body.file = Some(layout::published(self.config.prefix(), ctx, &part, extension));
-            resources.push(External { kind: STAGED_FILE.to_owned(), name: part.short.clone(), expires_at: None });
-        }
-        let body = serde_json::to_vec(&body).map_err(|error| Error::permanent("body-json", error.to_string()))?;
-        let committable = Committable { part, version: BODY_VERSION, body, rows, expires_at: None };
+        let Staging { part, content, rows } = self.part.take().ok_or_else(not_begun)?;
+        let stem = layout::stem(self.config.prefix(), ctx, &part);
+        let body = match content {
+            Content::Nothing => Body { file: None, bytes: 0 }.into(),
+            Content::Rows { open, encoding } => {
+                let Open { stream, file, bytes } = open;
+                drop(stream);
+                file.sync().map_err(lost)?;
+                names_durable(layout, [(part.short.clone(), bytes)])?;
+                let extension = self.config.extension(encoding);
+                Body { file: Some(format!("{stem}.{extension}")), bytes }.into()
+            }
+            Content::Files(files) => files.prepare(layout, &part.short, stem, &self.config)?.into(),
+        };
+        let crate::body::Encoded { version, bytes, any } = body;
+        let body = bytes.map_err(|error| Error::permanent("body-json", error.to_string()))?;
+        let resource = || External { kind: STAGED_FILE.to_owned(), name: part.short.clone(), expires_at: None };
+        let resources = if any { vec![resource()] } else { Vec::new() };
+        let committable = Committable { part, version, body, rows, expires_at: None };
         Ok(Prepared { committable, resources, state: None, rows, rejects: Vec::new() })
     }
 }
 
-/// Names are never used twice: one that is taken belongs to somebody else's part.
-fn create(layout: &Layout, short: &str, encoding: Encoding) -> Result<Open, Error> {
-    let file = layout.staging.create_new(short).map_err(|error| Error::from(error).with_kind(ErrorKind::EpochLost))?;
-    let stream = file.stream(0).map_err(|error| Error::from(error).with_kind(ErrorKind::EpochLost))?;
-    Ok(Open { stream, file, encoding })
+impl Staging {
+    fn write_rows(&mut self, layout: &Layout, rows: &Batch, info: &BatchInfo) -> Result<(), Error> {
+        if let Content::Nothing = &self.content {
+            let open = Open::create(layout, &self.part.short)?;
+            self.content = Content::Rows { open, encoding: info.encoding };
+        }
+        match &mut self.content {
+            Content::Rows { open, encoding } if *encoding == info.encoding => open.take(rows, info),
+            _ => Err(encoding_changed()),
+        }
+    }
+
+    fn write_piece(&mut self, layout: &Layout, rows: &Batch, info: &BatchInfo, chunk: &FileChunk) -> Result<(), Error> {
+        if let Content::Nothing = &self.content {
+            self.content = Content::Files(HostFiles::default());
+        }
+        let Content::Files(files) = &mut self.content else { return Err(encoding_changed()) };
+        files.open(layout, &self.part.short, chunk)?;
+        let (Some(open), Some(known)) = (files.open.get_mut(&chunk.number), files.known.get_mut(chunk.number as usize))
+        else {
+            return Err(Error::permanent("file-ended", format!("file {} has ended before", chunk.number)));
+        };
+        if info.bytes > 0 {
+            open.take(rows, info)?;
+        }
+        known.rows = known.rows.saturating_add(info.rows);
+        if chunk.last
+            && let Some(Open { stream, file, bytes }) = files.open.remove(&chunk.number)
+        {
+            known.bytes = bytes;
+            drop(stream);
+            // Now, and not in `prepare`: no more files are open than the host has open.
+            file.sync().map_err(lost)?;
+        }
+        Ok(())
+    }
 }
 
-/// Flushes the file, then the name, and looks whether both are what was promised.
-fn make_durable(layout: &Layout, short: &str, file: File, bytes: u64) -> Result<(), Error> {
-    file.sync()?;
-    layout.staging.sync()?;
-    match layout.staging.metadata(short)? {
-        Some(found) if found.is_file && found.bytes == bytes => Ok(()),
-        Some(found) => Err(Error::epoch_lost(
-            "staged-size",
-            format!("`{short}` has {} bytes, {bytes} were written: something else wrote to it", found.bytes),
-        )),
-        None => Err(Error::epoch_lost("staged-gone", format!("`{short}` was removed while it was written"))),
+impl HostFiles {
+    /// Opens a file with its first piece; checks that later ones are of the same file.
+    fn open(&mut self, layout: &Layout, short: &str, chunk: &FileChunk) -> Result<(), Error> {
+        let FileChunk { number, folder, extension, .. } = chunk;
+        if let Some(known) = self.known.get(*number as usize) {
+            let same = self.folders.get(known.folder as usize) == Some(folder) && known.extension == *extension;
+            let moved = || Error::permanent("file-moved", format!("file {number} was begun in another folder"));
+            return if same { Ok(()) } else { Err(moved()) };
+        }
+        if *number as usize != self.known.len() || self.known.len() >= MAX_FILES {
+            let message = format!("file {number} after {} files; at most {MAX_FILES} in a part", self.known.len());
+            return Err(Error::permanent("file-number", message));
+        }
+        layout::check_folder(folder)?;
+        layout::check_extension(extension)?;
+        let open = Open::create(layout, &layout::staged_name(short, *number))?;
+        let next = self.folders.len() as u32;
+        let folder_number = *self.folder_numbers.entry(folder.clone()).or_insert(next);
+        if folder_number == next {
+            self.folders.push(folder.clone());
+        }
+        self.known.push(NumberedFile { folder: folder_number, extension: extension.clone(), bytes: 0, rows: 0 });
+        self.open.insert(*number, open);
+        Ok(())
     }
+
+    /// Promises the files. Each was flushed when it ended.
+    fn prepare(self, layout: &Layout, short: &str, stem: String, config: &Config) -> Result<NumberedBody, Error> {
+        if let Some(number) = self.open.keys().next() {
+            return Err(Error::permanent("file-not-ended", format!("file {number} was not ended before `prepare`")));
+        }
+        let mut files = self.known;
+        let staged =
+            files.iter().enumerate().map(|(number, file)| (layout::staged_name(short, number as u32), file.bytes));
+        names_durable(layout, staged)?;
+        for file in &mut files {
+            file.extension = config.file_extension(&file.extension).to_owned();
+        }
+        Ok(NumberedBody { stem, folders: self.folders, files })
+    }
+}
+
+impl Open {
+    /// Names are never used twice: one that is taken belongs to somebody else's part.
+    fn create(layout: &Layout, staged: &str) -> Result<Open, Error> {
+        let file = layout.staging.create_new(staged).map_err(lost)?;
+        let stream = file.stream(0).map_err(lost)?;
+        Ok(Open { stream, file, bytes: 0 })
+    }
+
+    /// The host moves a batch into the file.
+    fn take(&mut self, rows: &Batch, info: &BatchInfo) -> Result<(), Error> {
+        // After an error the stream is dead and the file holds nobody knows what.
+        let moved = rows.write_to(&mut self.stream).map_err(|error| error.with_kind(ErrorKind::EpochLost))?;
+        if moved != info.bytes {
+            return Err(Error::epoch_lost("short-write", format!("{moved} of {} bytes were staged", info.bytes)));
+        }
+        let bytes = self.bytes.checked_add(moved);
+        self.bytes = bytes.ok_or_else(|| Error::permanent("part-too-large", "a file has more than 2^64 bytes"))?;
+        Ok(())
+    }
+}
+
+/// Flushes the names of files that are flushed, and looks whether they are what was promised.
+fn names_durable(layout: &Layout, staged: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
+    layout.staging.sync().map_err(lost)?;
+    for (name, bytes) in staged {
+        match layout.staging.metadata(&name).map_err(lost)? {
+            Some(found) if found.is_file && found.bytes == bytes => {}
+            Some(found) => {
+                return Err(Error::epoch_lost(
+                    "staged-size",
+                    format!("`{name}` has {} bytes, {bytes} were written: something else wrote to it", found.bytes),
+                ));
+            }
+            None => return Err(Error::epoch_lost("staged-gone", format!("`{name}` was removed while it was written"))),
+        }
+    }
+    Ok(())
+}
+
+fn lost(error: tidegate_sdk::fs::Error) -> Error {
+    Error::from(error).with_kind(ErrorKind::EpochLost)
+}
+
+fn encoding_changed() -> Error {
+    Error::permanent("encoding-changed", "all batches of an epoch must have one encoding")
 }
 
 fn not_begun() -> Error {

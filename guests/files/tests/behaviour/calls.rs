@@ -8,7 +8,9 @@ use tidegate_sdk::native::{FsOp, Rows};
 use tidegate_sdk::{Encoding, Error, ErrorKind, External, KeyRange, Outcome, Position, RunId, Sink, Writer};
 use tidegate_sink_files::Files;
 
-use crate::world::{HASH, Op, World, flushes, io_error, parts, recording, run, unsealed};
+use crate::world::{HASH, Op, flushes, io_error, parts, recording, run, unsealed};
+
+type World = crate::world::World<false>;
 
 const ALL: KeyRange = KeyRange { first: 0, last: u32::MAX };
 
@@ -517,7 +519,7 @@ fn f11_what_a_committable_says_is_checked_before_it_becomes_a_path() {
         assert_eq!(commit(&[bad]), "bad-file-name");
     }
     let mut other = good.clone();
-    other.version = 2;
+    other.version = 3;
     assert_eq!(commit(&[other]), "committable-version");
     let mut garbage = good.clone();
     garbage.body = b"{".to_vec();

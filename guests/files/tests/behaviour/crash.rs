@@ -6,7 +6,8 @@ use tidegate_sdk::fs::ErrorKind;
 use tidegate_sdk::{Outcome, Sink};
 use tidegate_sink_files::Files;
 
-use crate::world::{World, crash_at, fail_once, parts, run, unsealed};
+use super::World;
+use crate::world::{crash_at, fail_once, parts, run, unsealed};
 
 fn is_done(outcomes: &[Outcome]) -> bool {
     outcomes.iter().all(|outcome| matches!(outcome, Outcome::Committed | Outcome::AlreadyCommitted))
@@ -153,7 +154,7 @@ fn crash_after_every_step_of_abandon_then_it_is_repeated() {
         let done = Files::default().abandon(&world.ctx(&two, 2), &subjects).expect("abandon answers");
         assert!(is_done(&done));
         let staged: Vec<_> = parts(&kept).into_iter().map(|part| part.short).collect();
-        assert_eq!(world.staged(), staged, "only what was given up is gone");
+        assert_eq!(world.staged_parts(), staged, "only what was given up is gone");
         calls.load(Ordering::SeqCst) > number
     });
     assert!(reached >= 3, "only {reached} steps were crashed");

@@ -13,7 +13,8 @@ use tidegate_sdk::native::{FsOp, Probe};
 use tidegate_sdk::{Outcome, Sink};
 use tidegate_sink_files::Files;
 
-use crate::world::{Op, World, io_error, parts, recording, run};
+use super::World;
+use crate::world::{Op, io_error, parts, recording, run};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Node {
@@ -205,8 +206,9 @@ fn every_sealed_epoch_survives_a_power_cut_at_any_step_of_its_commit() {
                 undecided += 1
             }
             // No row is visible before its epoch is decided, durably.
-            let visible = image.names("").into_iter().filter(|name| !name.starts_with('_'));
-            let ahead = visible.filter(|name| name[..20].parse::<u64>().expect("an epoch") > at).count();
+            let own = |path: &String| path.rsplit('/').next().expect("a name").to_owned();
+            let visible = image.published().iter().map(own).collect::<Vec<_>>();
+            let ahead = visible.iter().filter(|name| name[..20].parse::<u64>().expect("an epoch") > at).count();
             assert_eq!(ahead, 0, "step {index} seed {seed}: rows visible before the decision");
             image.logged_rows();
 

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use tidegate_sdk::{Outcome, Part, Sink};
 use tidegate_sink_files::Files;
 
-use crate::world::{World, meanwhile, parts, run, unsealed};
+use super::World;
+use crate::world::{meanwhile, parts, run, unsealed};
 
 /// Runs `attempt` for every step until the step is not reached; counts.
 fn every_step(mut attempt: impl FnMut(usize) -> bool) -> usize {

@@ -6,18 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
 use tempfile::TempDir;
 use tidegate_sdk::fs::{Error as FsError, ErrorKind as FsErrorKind};
 use tidegate_sdk::native::{FsOp, Host, Probe, Rows};
 use tidegate_sdk::{
-    Committable, Ctx, Encoding, Error, KeyRange, Outcome, Part, Position, Prepared, RunId, Sink, Unsealed, Writer,
+    Committable, Ctx, Encoding, Error, FileChunk, KeyRange, Outcome, Part, Position, Prepared, RunId, Sink, Unsealed,
+    Writer,
 };
 use tidegate_sink_files::Files;
 
 pub(crate) const HASH: &str = "abcd2345";
 
-/// A directory with everything that was ever staged there.
-pub(crate) struct World {
+/// A directory with everything that was ever staged there. With `SEVERAL`, the host writes the files: each part has
+/// several, some in folders.
+pub(crate) struct World<const SEVERAL: bool> {
     dir: TempDir,
     pub(crate) hash: String,
     pub(crate) config: String,
@@ -32,8 +35,8 @@ pub(crate) fn run(number: u64) -> RunId {
     RunId { number, nonce: format!("{}{}", "a".repeat(15), (b'a' + (number % 26) as u8) as char) }
 }
 
-impl World {
-    pub(crate) fn new() -> World {
+impl<const SEVERAL: bool> World<SEVERAL> {
+    pub(crate) fn new() -> Self {
         World { dir: scratch(), hash: HASH.to_owned(), config: "{}".to_owned() }
     }
 
@@ -81,7 +84,16 @@ impl World {
         writer.begin(ctx, &self.part(run, epoch, ordinal))?;
         for row in 0..rows {
             let line = format!("{{\"run\":{},\"epoch\":{epoch},\"part\":{ordinal},\"row\":{row}}}\n", run.number);
-            writer.write(ctx, &Rows::lines(Encoding::JsonLines, line).batch())?;
+            let mut batch = Rows::lines(Encoding::JsonLines, line);
+            if SEVERAL {
+                batch = piece(row as usize % FOLDERS.len(), batch.bytes, 1, false);
+            }
+            writer.write(ctx, &batch.batch())?;
+        }
+        if SEVERAL {
+            for number in 0..FOLDERS.len().min(rows as usize) {
+                writer.write(ctx, &piece(number, Vec::new(), 0, true).batch())?;
+            }
         }
         writer.prepare(ctx)
     }
@@ -93,10 +105,12 @@ impl World {
 
     /// One part of a run that owns nothing: staged as a host would that has not noticed yet.
     pub(crate) fn stage_epoch_unchecked(&self, run: &RunId, epoch: u64) -> Vec<Committable> {
-        let other = World { dir: scratch(), hash: self.hash.clone(), config: "{}".into() };
+        let other = Self { dir: scratch(), hash: self.hash.clone(), config: "{}".into() };
         let committable = other.stage(run, epoch, 0, 1);
-        let staged = format!("_tidegate/{}/staging/{}", self.hash, committable.part.short);
-        fs::copy(other.path().join(&staged), self.path().join(&staged)).expect("copies");
+        for name in other.staged() {
+            let staged = format!("_tidegate/{}/staging/{name}", self.hash);
+            fs::copy(other.path().join(&staged), self.path().join(&staged)).expect("copies");
+        }
         vec![committable]
     }
 
@@ -132,13 +146,35 @@ impl World {
         self.names(&format!("_tidegate/{}/staging", self.hash))
     }
 
+    /// Short ids of the parts of which something is staged.
+    pub(crate) fn staged_parts(&self) -> Vec<String> {
+        let mut parts: Vec<String> =
+            self.staged().iter().map(|name| name.split('.').next().expect("a name").to_owned()).collect();
+        parts.dedup();
+        parts
+    }
+
+    /// Paths of all published files, as a reader finds them who looks into all folders.
+    pub(crate) fn published(&self) -> Vec<String> {
+        let (mut found, mut waiting) = (Vec::new(), vec![String::new()]);
+        while let Some(folder) = waiting.pop() {
+            for name in self.names(&folder).into_iter().filter(|name| !name.starts_with('_')) {
+                let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+                let is_dir = fs::metadata(self.path().join(&path)).expect("there").is_dir();
+                if is_dir { waiting.push(path) } else { found.push(path) }
+            }
+        }
+        found.sort();
+        found
+    }
+
     pub(crate) fn register(&self) -> Vec<String> {
         self.names(&format!("_tidegate/{}/register", self.hash))
     }
 
     /// What a plain listing shows: every line with the number of times it is there. Lines must be whole.
     pub(crate) fn plain_rows(&self) -> BTreeMap<String, u32> {
-        rows_of(self.path(), &self.names("").into_iter().filter(|name| !name.starts_with('_')).collect::<Vec<_>>())
+        rows_of(self.path(), &self.published())
     }
 
     /// What a reader of the epoch log sees: every entry's files must be there, whole.
@@ -196,6 +232,16 @@ fn rows_of(dir: &Path, files: &[String]) -> BTreeMap<String, u32> {
         }
     }
     rows
+}
+
+/// Where the files of a part are, by their numbers.
+pub(crate) const FOLDERS: [&str; 3] = ["", "carrier=UA/day=1", "carrier=UA/day=2"];
+
+/// A piece of a file of the host.
+pub(crate) fn piece(number: usize, bytes: impl Into<Bytes>, rows: u64, last: bool) -> Rows {
+    let folder = FOLDERS[number % FOLDERS.len()].to_owned();
+    let file = FileChunk { number: number as u32, folder, extension: "jsonl".to_owned(), last };
+    Rows { bytes: bytes.into(), rows, encoding: Encoding::Files, schema: 0, file: Some(file) }
 }
 
 pub(crate) fn parts(committables: &[Committable]) -> Vec<Part> {

@@ -12,6 +12,10 @@ use crate::{ColumnsError, Result};
 
 /// Zstandard looks back 2^20 bytes: more would multiply the memory of every open file.
 const WINDOW_LOG: u32 = 20;
+/// From this level on its tables would grow to tens and hundreds of megabytes per file.
+const LARGE_LEVEL: i32 = 10;
+/// Entries of its tables from that level on; smaller ones are left as they are.
+const TABLE_LOG: u32 = 20;
 /// What a deflate state takes.
 const GZIP_BYTES: usize = 300 << 10;
 /// The first room for output of Zstandard.
@@ -33,12 +37,17 @@ impl Compressor {
                 GzBuilder::new().operating_system(255).write(Vec::new(), flate2::Compression::new(level.unwrap_or(6))),
             )),
             Compression::Zstd(level) => {
-                let mut context = CCtx::create();
-                for parameter in [
-                    CParameter::CompressionLevel(level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL)),
+                let level = level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL);
+                let mut parameters = vec![
+                    CParameter::CompressionLevel(level),
                     CParameter::WindowLog(WINDOW_LOG),
                     CParameter::ChecksumFlag(true),
-                ] {
+                ];
+                if level >= LARGE_LEVEL {
+                    parameters.extend([CParameter::HashLog(TABLE_LOG), CParameter::ChainLog(TABLE_LOG)]);
+                }
+                let mut context = CCtx::create();
+                for parameter in parameters {
                     context.set_parameter(parameter).map_err(zstd_failed)?;
                 }
                 Compressor::Zstd(context)

@@ -10,8 +10,7 @@ pub const DEFAULT_ROLL_BYTES: u64 = 128 << 20;
 /// Memory of all open files of a participant, unless said otherwise.
 pub const DEFAULT_MEMORY_BYTES: usize = 48 << 20;
 
-/// The largest zstd level: those above need hundreds of megabytes per open file.
-const MAX_ZSTD_LEVEL: i32 = 19;
+const MAX_ZSTD_LEVEL: i32 = 22;
 
 /// How rows are laid out in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,7 +61,7 @@ pub enum Compression {
     None,
     /// Gzip, or deflate in Parquet; levels 0 to 9, normally 6.
     Gzip(Option<u32>),
-    /// Zstandard; levels 1 to 19, normally 3, in Parquet 1.
+    /// Zstandard; levels 1 to 22, normally 3, in Parquet 1.
     Zstd(Option<i32>),
     /// Snappy; in Parquet only.
     Snappy,
@@ -91,7 +90,7 @@ impl Compression {
             "zstd" => match level {
                 None => Ok(Compression::Zstd(None)),
                 Some(known @ 1..=MAX_ZSTD_LEVEL) => Ok(Compression::Zstd(Some(known))),
-                Some(_) => Err(bad_level(name, level, "1 to 19")),
+                Some(_) => Err(bad_level(name, level, "1 to 22")),
             },
             other => Err(ColumnsError::bad_option(format!(
                 "compression `{other}` is not known: expected none, gzip or zstd, or for Parquet also snappy"

@@ -331,6 +331,20 @@ fn memory_has_a_bound_over_all_open_files() {
 }
 
 #[test]
+fn the_compressor_of_a_file_stays_small_at_every_level() {
+    for level in [1, 3, 9, 10, 19, 22] {
+        let options = options(FileFormat::JsonLines, Compression::Zstd(Some(level)));
+        let mut writer = FileWriter::new(options, Some(&schema())).expect("fits");
+        let mut pieces = writer.write(&noise(0..5000)).expect("writes");
+        assert!(writer.memory() < 20 << 20, "level {level}: {}", writer.memory());
+        pieces.extend(writer.finish().expect("finishes"));
+        let bytes = &put_together(&pieces)[&0].bytes;
+        let lines = zstd::stream::decode_all(bytes.as_slice()).expect("one frame");
+        assert_eq!(lines.iter().filter(|byte| **byte == b'\n').count(), 5000);
+    }
+}
+
+#[test]
 fn too_many_files_in_one_part_are_refused_with_what_to_do() {
     let options = FileOptions { roll_bytes: 1, ..in_folders(FileFormat::JsonLines, "n={number}") };
     let mut writer = FileWriter::new(options, Some(&schema())).expect("fits");
@@ -376,7 +390,7 @@ fn what_contradicts_itself_is_refused() {
     assert!(refused(options(FileFormat::Csv, Compression::None), None).contains("schema"));
     assert!(refused(in_folders(FileFormat::JsonLines, "a={a}"), None).contains("schema"));
     assert!(Compression::parse("lzma", None).is_err());
-    assert!(Compression::parse("zstd", Some(20)).expect_err("too high").message.contains("1 to 19"));
+    assert!(Compression::parse("zstd", Some(23)).expect_err("too high").message.contains("1 to 22"));
     assert!(Compression::parse("none", Some(1)).is_err());
     assert_eq!(Compression::parse("gzip", Some(0)), Ok(Compression::Gzip(Some(0))));
 }

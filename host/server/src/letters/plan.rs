@@ -33,10 +33,28 @@ pub(super) struct Plan<'a> {
     schemas: BTreeMap<SourceId, String>,
     /// What each sink was handed.
     encodings: BTreeMap<SinkId, Encoding>,
-    /// For each sink, the source of the rows that it did not take.
-    back: BTreeMap<SinkId, SourceId>,
+    /// For each sink, the sources of the rows that it did not take.
+    back: BTreeMap<SinkId, Back>,
     kept: SourceId,
 }
+
+/// The sources of rows that a sink did not take.
+struct Back {
+    /// Rows as the pipeline's sources have them.
+    plain: SourceId,
+    /// Rows that were transformed already; only where the sink transforms them. They go to a sink of this name, which is
+    /// the same but for that.
+    transformed: Option<SourceId>,
+}
+
+impl Back {
+    fn names(&self, name: &str) -> bool {
+        self.plain.as_str() == name || self.transformed.as_ref().is_some_and(|source| source.as_str() == name)
+    }
+}
+
+/// The code of letters whose row could not be transformed, and so is as the source had it.
+const NOT_TRANSFORMED: &str = "transform";
 
 /// Where the row of a letter goes.
 #[derive(Debug)]
@@ -64,8 +82,10 @@ impl<'a> Plan<'a> {
         };
         let encodings = file.sinks.keys().map(|id| (id.clone(), encoding(id).unwrap_or(Encoding::JsonLines))).collect();
         let mut back = BTreeMap::new();
-        for id in file.sinks.keys() {
-            back.insert(id.clone(), free_name(file, &format!("to-{id}"))?);
+        for (id, section) in &file.sinks {
+            let changes = section.transform.is_some() || !section.columns.is_empty();
+            let transformed = changes.then(|| free_name(file, &format!("again-{id}"))).transpose()?;
+            back.insert(id.clone(), Back { plain: free_name(file, &format!("to-{id}"))?, transformed });
         }
         Ok(Self { file, schemas, encodings, back, kept: free_name(file, KEPT)? })
     }
@@ -80,13 +100,17 @@ impl<'a> Plan<'a> {
     /// # Errors
     /// Why it cannot go anywhere.
     pub(super) fn target(&self, letter: &Letter) -> Result<Target, String> {
-        // Rows that a sink did not take, and that could not be read the next time either, name the replay's source.
-        let back = |id: &str| self.back.iter().find(|(_, source)| source.as_str() == id).map(|(sink, _)| sink.as_str());
-        let sink = letter.sink.as_deref().or_else(|| back(letter.source.as_deref()?));
-        if let Some(name) = sink {
+        // What fails again names the replay's own source or sink.
+        let ours = |name: &str| self.back.iter().find(|(_, back)| back.names(name));
+        if let Some((id, back)) = [&letter.source, &letter.sink].into_iter().flatten().find_map(|name| ours(name)) {
+            let again = |name: &Option<String>| name.as_deref() == back.transformed.as_ref().map(SourceId::as_str);
+            let transformed = back.transformed.is_some() && (again(&letter.source) || again(&letter.sink));
+            return Ok(self.to_sink(id, back, transformed));
+        }
+        if let Some(name) = letter.sink.as_deref() {
             let found = self.back.iter().find(|(id, _)| id.as_str() == name);
-            let Some((id, source)) = found else { return Err(format!("the pipeline has no sink `{name}`")) };
-            return Ok(Target { source: source.clone(), format: self.format_back(id) });
+            let Some((id, back)) = found else { return Err(format!("the pipeline has no sink `{name}`")) };
+            return Ok(self.to_sink(id, back, letter.code.as_deref() != Some(NOT_TRANSFORMED)));
         }
         let Some(name) = letter.source.as_deref() else {
             return Err("the letter names neither `source` nor `sink`".to_owned());
@@ -97,6 +121,11 @@ impl<'a> Plan<'a> {
             Some(rows) => Ok(Target { source: id.clone(), format: written(&rows.format) }),
             None => Err(format!("source `{name}` makes its rows itself")),
         }
+    }
+
+    fn to_sink(&self, id: &SinkId, back: &Back, transformed: bool) -> Target {
+        let source = if transformed { back.transformed.as_ref() } else { None };
+        Target { source: source.unwrap_or(&back.plain).clone(), format: self.format_back(id) }
     }
 
     /// The pipeline over all rows that are in the store; `None` if there are none.
@@ -115,14 +144,23 @@ impl<'a> Plan<'a> {
             again.sources.extend(section.sources.iter().filter(|source| sources.contains_key(*source)).cloned());
             sinks.insert(id.clone(), again);
         }
-        for (id, source) in &self.back {
-            if !store.has_rows(source)? {
-                continue;
+        for (id, back) in &self.back {
+            let Some(section) = self.file.sinks.get(id) else { continue };
+            let format = section.format.or(self.encodings.get(id).and_then(|encoding| sink_format(*encoding)));
+            if store.has_rows(&back.plain)? {
+                let typed = back.transformed.is_some();
+                sources
+                    .insert(back.plain.clone(), self.source(&back.plain, self.of_sink(id, &back.plain, store, typed)?));
+                if let Some(sink) = sinks.get_mut(id) {
+                    sink.format = format;
+                    sink.sources.push(back.plain.clone());
+                }
             }
-            sources.insert(source.clone(), self.source(source, self.of_sink(id, source, store)?));
-            if let Some(sink) = sinks.get_mut(id) {
-                sink.format = sink.format.or(self.encodings.get(id).and_then(|encoding| sink_format(*encoding)));
-                sink.sources.push(source.clone());
+            let Some(source) = &back.transformed else { continue };
+            if let (true, Ok(again)) = (store.has_rows(source)?, SinkId::new(source.as_str())) {
+                sources.insert(source.clone(), self.source(source, self.of_sink(id, source, store, false)?));
+                let section = SinkSection { format, sources: vec![source.clone()], ..section.clone() };
+                sinks.insert(again, SinkSection { transform: None, columns: Vec::new(), ..section });
             }
         }
         if store.has_rows(&self.kept)? {
@@ -149,28 +187,32 @@ impl<'a> Plan<'a> {
         SourceSection { kind, tasks: None, rate: None }
     }
 
+    /// The columns of a source's rows, as far as they are known.
+    fn schema_of(&self, id: &SourceId) -> Option<SchemaSection> {
+        let declared = self.file.sources.get(id)?.kind.rows()?.schema.clone();
+        let found = || self.schemas.get(id).cloned().map(SchemaSection::Declared);
+        declared.filter(|schema| *schema != SchemaSection::Infer).or_else(found)
+    }
+
     /// How a source's own rows are read again: with the columns that it has found.
     fn of_source(&self, id: &SourceId, rows: &RowFormat) -> RowFormat {
-        let found = self.schemas.get(id).map(|text| SchemaSection::Declared(text.clone()));
-        let schema = match &rows.schema {
-            Some(SchemaSection::Declared(text)) => Some(SchemaSection::Declared(text.clone())),
-            other => found.or_else(|| other.clone()),
-        };
+        let schema = self.schema_of(id).or_else(|| rows.schema.clone());
         RowFormat { format: written(&rows.format), on_bad_row: OnBadRow::DeadLetter, schema, ..rows.clone() }
     }
 
-    /// How the rows are read that a sink did not take.
-    fn of_sink(&self, id: &SinkId, source: &SourceId, store: &Store) -> Result<RowFormat, ServerError> {
+    /// How the rows are read that a sink did not take. `typed`: their columns are needed.
+    fn of_sink(&self, id: &SinkId, source: &SourceId, store: &Store, typed: bool) -> Result<RowFormat, ServerError> {
         let mut rows = row_format(self.format_back(id), LONGEST_ROW);
         if let Format::Csv(csv) = &mut rows.format {
             let first = store.first_row(source)?;
             let (_, count) = header::record(&first, csv).unwrap_or((0, 1));
             csv.columns = Some((1..=count).map(|number| format!("c{number}")).collect());
         }
-        if matches!(self.encodings.get(id), Some(Encoding::ArrowStream | Encoding::Files)) {
-            let only = self.file.sinks.get(id).filter(|sink| sink.sources.len() == 1 && sink.transform.is_none());
-            let found = only.and_then(|sink| self.schemas.get(sink.sources.first()?)).cloned();
-            rows.schema = Some(found.map_or(SchemaSection::Infer, SchemaSection::Declared));
+        if typed || matches!(self.encodings.get(id), Some(Encoding::ArrowStream | Encoding::Files)) {
+            let as_read = |sink: &&SinkSection| typed || sink.transform.is_none();
+            let only = self.file.sinks.get(id).filter(|sink| sink.sources.len() == 1).filter(as_read);
+            let found = only.and_then(|sink| self.schema_of(sink.sources.first()?));
+            rows.schema = Some(found.unwrap_or(SchemaSection::Infer));
         }
         Ok(rows)
     }
@@ -235,4 +277,90 @@ fn free_name(file: &PipelineFile, name: &str) -> Result<SourceId, ServerError> {
 fn replay_name(name: &PipelineId, tag: &str) -> Result<PipelineId, ServerError> {
     let start: String = name.as_str().chars().take(20).collect();
     PipelineId::new(format!("{start}-replay-{tag}")).map_err(|error| ServerError::Host(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config;
+
+    const PIPELINE: &str = r#"
+        [pipeline]
+        name = "a-name-of-twenty-one-a"
+        state = "state"
+        [sources.s]
+        kind = "files"
+        paths = ["in/*"]
+        format = "json-lines"
+        schema = "n BIGINT"
+        on-bad-row = "dead-letter"
+        [sources.to-plain]
+        kind = "generate"
+        [sinks.plain]
+        plugin = "builtin:files"
+        dirs = { output = "plain" }
+        [sinks.shaped]
+        plugin = "builtin:files"
+        sources = ["s"]
+        dirs = { output = "shaped" }
+        transform = { filter = "n > 1" }
+        [dead-letter]
+        plugin = "builtin:files"
+        dirs = { output = "dead" }
+    "#;
+
+    fn target(plan: &Plan<'_>, letter: &str) -> Result<String, String> {
+        Letter::read(letter.as_bytes()).and_then(|letter| plan.target(&letter)).map(|target| target.source.to_string())
+    }
+
+    #[test]
+    fn letters_go_back_to_where_they_failed() {
+        let file = config::parse(PIPELINE, Path::new("p.toml"), Path::new("/")).expect("valid");
+        let plan = Plan::new(&file, None).expect("there are free names");
+        let taken = format!("letters-{}", short_hash(b"to-plain"));
+        for (letter, expected) in [
+            (r#"{"source":"s"}"#, "s"),
+            (r#"{"sink":"plain","code":"c"}"#, taken.as_str()),
+            // As the plugin was handed it.
+            (r#"{"sink":"shaped","code":"c"}"#, "again-shaped"),
+            (r#"{"sink":"shaped","code":"transform"}"#, "to-shaped"),
+            // What failed in a replay.
+            (r#"{"sink":"again-shaped","code":"c"}"#, "again-shaped"),
+            (r#"{"source":"again-shaped"}"#, "again-shaped"),
+            (r#"{"source":"to-shaped"}"#, "to-shaped"),
+        ] {
+            assert_eq!(target(&plan, letter).as_deref(), Ok(expected), "{letter}");
+        }
+        for (letter, part) in [
+            (r#"{"source":"t"}"#, "no source `t`"),
+            (r#"{"sink":"s"}"#, "no sink `s`"),
+            (r#"{"source":"to-plain"}"#, "itself"),
+            ("{}", "neither"),
+        ] {
+            let error = target(&plan, letter).expect_err(letter);
+            assert!(error.contains(part), "{letter}: {error}");
+        }
+    }
+
+    #[test]
+    fn rows_that_were_transformed_are_not_transformed_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = config::parse(PIPELINE, Path::new("p.toml"), folder.path()).expect("valid");
+        let plan = Plan::new(&file, None).expect("there are free names");
+        let store = Store::new(folder.path().join("replay"));
+        assert_eq!(plan.pipeline(&store, "0").expect("names fit"), None);
+        let letters = folder.path().join("letters");
+        let text = "{\"sink\":\"shaped\",\"code\":\"c\",\"row\":\"1\"}\n{\"sink\":\"shaped\",\"code\":\"transform\",\"row\":\"2\"}\n";
+        std::fs::write(&letters, text).expect("can be written");
+        store.take(&letters, &plan, folder.path()).expect("they are letters");
+        let replay = plan.pipeline(&store, "0").expect("names fit").expect("there are rows");
+        assert_eq!(replay.pipeline.name.as_str(), "a-name-of-twenty-one-replay-0");
+        let sinks: Vec<_> = replay.sinks.iter().map(|(id, sink)| (id.as_str(), sink.transform.is_some())).collect();
+        assert_eq!(sinks, [("again-shaped", false), ("shaped", true)]);
+        let rows = |id: &str| replay.sources[&SourceId::new(id).expect("legal")].kind.rows().cloned().expect("files");
+        assert_eq!(rows("again-shaped").schema, None);
+        assert_eq!(rows("to-shaped").schema, Some(SchemaSection::Declared("n BIGINT".to_owned())));
+    }
 }

@@ -9,6 +9,8 @@ use serde_json::{Map, Value};
 pub(super) struct Letter {
     pub(super) source: Option<String>,
     pub(super) sink: Option<String>,
+    /// Why the sink did not take it, for programs.
+    pub(super) code: Option<String>,
     /// The file that the row came from.
     pub(super) file: Option<String>,
     row: Option<String>,

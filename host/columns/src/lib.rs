@@ -2,6 +2,8 @@
 //!
 //! Knows no runtime, no sandbox and no barriers: bytes in, columns out, and the other way round.
 
+pub mod decode;
+pub mod encode;
 pub mod files;
 pub mod parquet;
 pub mod rows;
@@ -10,6 +12,7 @@ pub mod transform;
 
 mod error;
 mod sql;
+mod temporal;
 
 pub use error::{ColumnsError, ColumnsErrorKind, Result};
 pub use schema::Schema;

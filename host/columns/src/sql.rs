@@ -2,7 +2,7 @@
 
 use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
-use datafusion_sql::sqlparser::tokenizer::{Token, Tokenizer};
+use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 /// Longest SQL text, in bytes.
 const MAX_TEXT: usize = 16 * 1024;
@@ -29,6 +29,18 @@ pub(crate) fn parser(text: &str) -> Result<Parser<'static>, String> {
         return Err(format!("it has more than {MAX_NESTED_TYPES} square brackets"));
     }
     Ok(Parser::new(&DIALECT).with_tokens_with_locations(tokens))
+}
+
+/// A parser of types. `>>` closes two of them: sqlparser takes it for an operator, and what follows it then belongs to the
+/// wrong one of the two.
+pub(crate) fn type_parser(text: &str) -> Result<Parser<'static>, String> {
+    parser(text)?;
+    let tokens = Tokenizer::new(&DIALECT, text).tokenize_with_location().map_err(|e| e.to_string())?;
+    let apart = tokens.into_iter().flat_map(|token| match token.token {
+        Token::ShiftRight => vec![TokenWithSpan { token: Token::Gt, span: token.span }; 2],
+        _ => vec![token],
+    });
+    Ok(Parser::new(&DIALECT).with_tokens_with_locations(apart.collect()))
 }
 
 /// Whether everything was read.

@@ -8,7 +8,6 @@ mod compress;
 mod folder;
 mod open;
 mod options;
-mod text;
 mod writer;
 
 #[cfg(test)]

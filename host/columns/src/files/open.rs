@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_ipc::writer::{FileWriter as IpcFileWriter, StreamWriter as IpcStreamWriter};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression as Codec, GzipLevel, ZstdLevel};
@@ -63,7 +63,7 @@ impl OpenFile {
             rows: 0,
         };
         if let (Body::Text(FileFormat::Csv, compressor), Some(schema)) = (&mut file.body, schema) {
-            compressor.push(csv_header(schema).as_bytes(), &mut file.out)?;
+            compressor.push(&crate::encode::csv_header(schema), &mut file.out)?;
         }
         Ok(file)
     }
@@ -76,7 +76,7 @@ impl OpenFile {
                     FileFormat::Csv => Encoding::Csv,
                     _ => Encoding::JsonLines,
                 };
-                compressor.push(&crate::files::text::encode(batch, encoding)?, &mut self.out)?;
+                compressor.push(&crate::encode::encode(batch, encoding)?, &mut self.out)?;
             }
             Body::Parquet(writer, _) => {
                 writer.write(batch).map_err(|error| not_written("Parquet", &error))?;
@@ -253,19 +253,6 @@ fn codec(compression: Compression) -> Result<Codec> {
         Compression::Gzip(level) => Codec::GZIP(GzipLevel::try_new(level.unwrap_or(6)).map_err(bad)?),
         Compression::Zstd(level) => Codec::ZSTD(ZstdLevel::try_new(level.unwrap_or(1)).map_err(bad)?),
     })
-}
-
-/// The header line: RFC 4180, like the rows behind it.
-fn csv_header(schema: &Schema) -> String {
-    let name = |name: &String| {
-        if name.is_empty() || name.contains([',', '"', '\n', '\r']) {
-            format!("\"{}\"", name.replace('"', "\"\""))
-        } else {
-            name.clone()
-        }
-    };
-    let names: Vec<String> = schema.fields().iter().map(|field| name(field.name())).collect();
-    names.join(",") + "\n"
 }
 
 fn not_written(format: &str, error: &dyn std::fmt::Display) -> ColumnsError {

@@ -60,7 +60,7 @@ impl fmt::Display for Schema {
 
 /// Reads one SQL type, as `cast` options have it.
 pub(crate) fn parse_type(text: &str) -> Result<DataType, String> {
-    let mut parser = sql::parser(text)?;
+    let mut parser = sql::type_parser(text)?;
     let sql_type = parser.parse_data_type().map_err(|e| type_error(&sql::parse_error(e)))?;
     expect_end(&mut parser)?;
     arrow_type(&sql_type)
@@ -172,7 +172,7 @@ impl fmt::Display for Name<'_> {
 }
 
 fn parse_fields(text: &str) -> Result<Vec<Field>, String> {
-    let mut parser = sql::parser(text)?;
+    let mut parser = sql::type_parser(text)?;
     let mut fields = Vec::new();
     let mut names = HashSet::new();
     while !sql::at_end(&parser) {

@@ -1,6 +1,9 @@
 //! Which columns rows have.
 
 pub(crate) mod ddl;
+mod infer;
+
+pub(crate) use ddl::TypeName;
 
 use arrow_schema::SchemaRef;
 

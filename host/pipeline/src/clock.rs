@@ -22,6 +22,13 @@ impl Clock for SystemClock {
     }
 }
 
+/// Nanoseconds on the machine's monotonic clock. For timelines in the log alone: nothing is decided by it.
+pub(crate) fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
 /// A clock that stands still until it is set.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);

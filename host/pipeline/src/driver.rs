@@ -11,13 +11,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::FutureExt as _;
 use tidegate_protocol::coordinator::Coordinator;
 use tidegate_protocol::event::{Effect, End, Event, Notice, TaskFailure, Timer};
-use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId, SourceId};
+use tidegate_protocol::ids::{Epoch, EpochRef, PartId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{BoxFuture, ErrorKind, External, IntentLog, PluginError};
 use tidegate_protocol::record::{Body, CutReason};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::clock::monotonic_ns;
 use crate::log::LogHandle;
 use crate::observe::{Moment, Progress};
 use crate::open::{OpenTasks, Opened, open_tasks};
@@ -358,6 +359,7 @@ impl<'a> Driver<'a> {
             Effect::InjectBarrier { epoch, reason } => {
                 self.busy = false;
                 self.barrier_sent = Some(Instant::now());
+                timeline("barrier", epoch);
                 for cuts in &self.cuts {
                     // A task that is gone has reported why.
                     let _ = cuts.send(Cut { epoch, reason: reason.clone() });
@@ -395,6 +397,7 @@ impl<'a> Driver<'a> {
                 self.env.observer.reached(Moment::Restoring);
             }
             Notice::EpochSealed { of, rejected, .. } => {
+                timeline("sealed", of.epoch);
                 self.progress.epochs_sealed += 1;
                 self.uncommitted.insert(*of);
                 self.progress.rows_dead_lettered += rejected;
@@ -405,7 +408,8 @@ impl<'a> Driver<'a> {
                 self.pause_after_seal();
                 self.env.observer.reached(Moment::Sealed);
             }
-            Notice::EpochCommitted { sink, rows, .. } => {
+            Notice::EpochCommitted { sink, of, rows } => {
+                timeline("committed", of.epoch);
                 *self.progress.rows_committed.entry(sink.clone()).or_default() += rows;
                 self.progress.last_commit_at = Some(now);
             }
@@ -472,6 +476,11 @@ impl<'a> Driver<'a> {
         }
         self.show_progress();
     }
+}
+
+/// For who measures from outside: `at_ns` is on the machine's monotonic clock, which all its processes share.
+fn timeline(what: &str, epoch: Epoch) {
+    tracing::debug!(target: "tidegate::timeline", epoch = epoch.0, at_ns = monotonic_ns(), "{what}");
 }
 
 async fn until(at: Option<Instant>) {

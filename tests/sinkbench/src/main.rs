@@ -1,9 +1,9 @@
-//! One side of `sandbox-ratio`: the `files` sink takes batches that are in memory already, epoch by epoch, through
-//! write, prepare and commit; prints the CPU seconds that took.
+//! One side of `sandbox-ratio`: a sink takes batches that are in memory already, epoch by epoch, through write, prepare
+//! and commit; prints the CPU seconds that took.
 //!
-//! `sinkbench native|sandboxed INPUT OUTPUT MIB`: INPUT is cut into batches and sent again until MIB mebibytes went
-//! through. Native is the plugin's own crate linked into this program; sandboxed is the embedded component with the
-//! limits and ticks that pipelines have.
+//! `sinkbench native|sandboxed PLUGIN INPUT OUTPUT MIB`: INPUT is cut into batches and sent again until MIB mebibytes
+//! went through. PLUGIN is `builtin:files`, or the component of `tidegate-test-reading`. Native is the plugin's own crate
+//! linked into this program; sandboxed is the component with the limits and ticks that pipelines have.
 
 mod native;
 mod sandboxed;
@@ -12,11 +12,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
+use tidegate_sink_files::Files;
+use tidegate_test_reading::Reading;
 
 /// Size of a batch, about what a pipeline hands on at once.
 const BATCH_BYTES: usize = 1 << 20;
 /// Batches of one epoch: what one of two participants takes in a small part of a second at the speed of the product.
 const EPOCH_BATCHES: usize = 64;
+
+/// The sink that is embedded.
+const FILES: &str = "builtin:files";
 
 /// A batch of whole lines.
 #[derive(Debug, Clone)]
@@ -33,15 +38,16 @@ trait Side {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [side, input, output, mib] = &arguments[..] else {
-        bail!("expected: sinkbench native|sandboxed INPUT OUTPUT MIB");
+    let [side, plugin, input, output, mib] = &arguments[..] else {
+        bail!("expected: sinkbench native|sandboxed PLUGIN INPUT OUTPUT MIB");
     };
     let batches = cut(std::fs::read(input).with_context(|| format!("cannot read `{input}`"))?)?;
     let wanted = mib.parse::<usize>().context("MIB is a whole number")? << 20;
     std::fs::create_dir_all(output)?;
     let mut sink: Box<dyn Side> = match side.as_str() {
-        "native" => Box::new(native::Native::open(Path::new(output))?),
-        "sandboxed" => Box::new(sandboxed::Sandboxed::open(Path::new(output))?),
+        "native" if plugin == FILES => Box::new(native::Native::<Files>::open(Path::new(output))?),
+        "native" => Box::new(native::Native::<Reading>::open(Path::new(output))?),
+        "sandboxed" => Box::new(sandboxed::Sandboxed::open(plugin, Path::new(output))?),
         other => bail!("`{other}` is neither native nor sandboxed"),
     };
     let mut source = batches.iter().cycle();

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use anyhow::{Result, anyhow, ensure};
 use tidegate_protocol::ids::{Epoch, Nonce, PartId, PipelineId, RunId, SinkHash, SinkId};
 use tidegate_sdk::native::{Host, Rows as NativeRows};
-use tidegate_sdk::{Ctx, Encoding, KeyRange, Outcome, Part, Sink as _, Writer as _};
-use tidegate_sink_files::{Files, FilesWriter, GRANT};
+use tidegate_sdk::{Ctx, Encoding, KeyRange, Outcome, Part, Sink, Writer as _};
+use tidegate_sink_files::GRANT;
 
 use crate::{Rows, Side};
 
-pub(crate) struct Native {
+pub(crate) struct Native<S: Sink> {
     ctx: Ctx,
-    committer: Files,
-    writer: FilesWriter,
+    committer: S,
+    writer: S::Writer,
     run: RunId,
     previous: Vec<Part>,
 }
@@ -24,21 +24,23 @@ pub(crate) fn names() -> Result<(PipelineId, SinkId, RunId)> {
     Ok((PipelineId::new("bench")?, SinkId::new("out")?, RunId { number: 1, nonce: Nonce([7; 10]) }))
 }
 
-impl Native {
+impl<S: Sink> Native<S> {
     pub(crate) fn open(output: &Path) -> Result<Self> {
         let (pipeline, sink, run) = names()?;
         let host = Arc::new(Host::new().dir(GRANT, output));
         let run_of_sdk = tidegate_sdk::RunId { number: run.number, nonce: run.nonce.to_string() };
         let ctx = host.ctx(sink.as_str(), SinkHash::of(&pipeline, &sink).as_str(), run_of_sdk, "{}", 1);
-        let mut committer = Files::default();
-        let position = committer.observe(&ctx).map_err(told)?;
-        committer.fence(&ctx, &position).map_err(told)?;
-        let writer = Files::default().open(&ctx, KeyRange { first: 0, last: u32::MAX }, Vec::new()).map_err(told)?;
+        let mut committer = S::default();
+        if S::describe().abilities.observe {
+            let position = committer.observe(&ctx).map_err(told)?;
+            committer.fence(&ctx, &position).map_err(told)?;
+        }
+        let writer = S::default().open(&ctx, KeyRange { first: 0, last: u32::MAX }, Vec::new()).map_err(told)?;
         Ok(Self { ctx, committer, writer, run, previous: Vec::new() })
     }
 }
 
-impl Side for Native {
+impl<S: Sink> Side for Native<S> {
     fn epoch(&mut self, number: u64, batches: &[Rows]) -> Result<()> {
         let (pipeline, sink, _) = names()?;
         let PartId { full, short, ordinal, attempt, .. } =

@@ -23,20 +23,26 @@ pub(crate) struct Sandboxed {
 }
 
 impl Sandboxed {
-    pub(crate) fn open(output: &Path) -> Result<Self> {
+    pub(crate) fn open(plugin: &str, output: &Path) -> Result<Self> {
         let (pipeline, sink, run) = names()?;
         let runtime = Runtime::new(RuntimeOptions::default())?;
-        let admitted = runtime.admit("builtin:files", builtin::component("files").context("no plugin is embedded")?)?;
+        let admitted = match plugin.strip_prefix("builtin:") {
+            Some(name) => runtime.admit(plugin, builtin::component(name).context("no such plugin is embedded")?)?,
+            None => runtime.admit(plugin, &std::fs::read(plugin)?)?,
+        };
         let mut options = BindOptions::new(sink.as_str());
         options.dirs.insert("output".to_owned(), output.to_owned());
         let plugin = admitted.bind(options)?;
         let sink_hash = SinkHash::of(&pipeline, &sink);
         let ctx = CallContext { sink, sink_hash, run, config: "{}".into(), attempt: 1 };
+        let observes = plugin.description().abilities.observe;
         let tokio = Builder::new_current_thread().enable_all().build()?;
         let (writer, committer) = tokio.block_on(async {
             let mut committer = plugin.committer().await?;
-            let position = committer.observe(&ctx).await?;
-            committer.fence(&ctx, &position).await?;
+            if observes {
+                let position = committer.observe(&ctx).await?;
+                committer.fence(&ctx, &position).await?;
+            }
             let mut writer = plugin.writer(Arc::new(NoIntents)).await?;
             writer.open(&ctx, KeyRange::ALL, &[]).await?;
             anyhow::Ok((writer, committer))

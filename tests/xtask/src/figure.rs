@@ -52,7 +52,13 @@ impl Figure {
         Self::with_spread(figure, median, op, must, sorted.len(), spread)
     }
 
-    fn with_spread(figure: impl Into<String>, value: f64, op: Op, must: f64, n: usize, spread: f64) -> Self {
+    /// What was measured.
+    pub(crate) fn value(&self) -> f64 {
+        self.value
+    }
+
+    /// A figure that was made of several measurements, and how far these lie apart.
+    pub(crate) fn with_spread(figure: impl Into<String>, value: f64, op: Op, must: f64, n: usize, spread: f64) -> Self {
         let holds = match op {
             Op::AtLeast => value >= must,
             Op::AtMost => value <= must,

@@ -12,7 +12,9 @@ mod multiset;
 mod product;
 mod random;
 mod reader;
+mod soak;
 mod torture;
+mod values;
 mod wasm_imports;
 mod workshop;
 
@@ -39,6 +41,8 @@ enum Command {
     ManyFiles(many_files::Arguments),
     /// Measures ratios inside one run.
     Bench(bench::Arguments),
+    /// Very many epochs in one process: nothing may grow.
+    Soak(soak::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -65,6 +69,7 @@ fn run(command: Command) -> Result<()> {
         Command::CrashImages(arguments) => crash::run(&arguments),
         Command::ManyFiles(arguments) => many_files::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Soak(arguments) => soak::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

@@ -36,7 +36,12 @@ pub(crate) struct Difference {
 impl Lines {
     /// Counts one line.
     pub(crate) fn add(&mut self, line: &[u8]) {
-        *self.counts.entry(hash(line)).or_default() += 1;
+        self.add_hash(hash(line));
+    }
+
+    /// Counts something by its hash.
+    pub(crate) fn add_hash(&mut self, hash: u128) {
+        *self.counts.entry(hash).or_default() += 1;
         self.total += 1;
     }
 

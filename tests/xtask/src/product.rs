@@ -1,5 +1,6 @@
 //! The product as a process: building it, running it, stopping it, and what it cost.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -51,8 +52,8 @@ pub(crate) struct Cost {
     pub(crate) cpu_seconds: f64,
     /// Wall clock, in seconds.
     pub(crate) wall_seconds: f64,
-    /// Largest resident size of the process, in MiB. The kernel's own count for children would not do: it includes what
-    /// was resident here when the child was made.
+    /// Largest resident sizes of the process and of each descendant that was seen, added up, in MiB. The kernel's own
+    /// count for children would not do: it includes what was resident here when the child was made.
     pub(crate) peak_mib: f64,
 }
 
@@ -100,6 +101,18 @@ impl Process {
         }
     }
 
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Takes the next line of standard error, if one has come.
+    pub(crate) fn take_line(&mut self) -> Option<String> {
+        let line = self.lines.try_recv().ok()?;
+        self.said.push(line.clone());
+        Some(line)
+    }
+
     /// Whether it still runs.
     pub(crate) fn lives(&mut self) -> bool {
         !self.reaped && matches!(self.child.try_wait(), Ok(None))
@@ -137,24 +150,27 @@ impl Process {
     pub(crate) fn finish(mut self, patience: Duration) -> Result<(ExitStatus, Cost, String)> {
         let id = i32::try_from(self.child.id())?;
         let end = self.started + patience;
-        let mut peak_mib: f64 = 0.0;
+        let mut peaks: BTreeMap<i32, f64> = BTreeMap::new();
         let (status, usage) = loop {
             if let Some(done) = reap(id)? {
                 break done;
             }
-            peak_mib = peak_mib.max(resident_peak_mib(id));
+            for member in tree(id) {
+                let peak = peaks.entry(member).or_default();
+                *peak = peak.max(resident_peak_mib(member));
+            }
             if Instant::now() > end {
                 let said = self.words();
                 bail!("the process did not end within {} s; it said:\n{said}", patience.as_secs());
             }
-            pause(Duration::from_millis(2));
+            pause(Duration::from_millis(3));
         };
         self.reaped = true;
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         let cost = Cost {
             cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime),
             wall_seconds: self.started.elapsed().as_secs_f64(),
-            peak_mib,
+            peak_mib: peaks.values().sum(),
         };
         Ok((ExitStatus::from_raw(status), cost, self.words()))
     }
@@ -197,6 +213,21 @@ fn reap(id: i32) -> Result<Option<(i32, libc::rusage)>> {
         -1 => Err(std::io::Error::last_os_error()).context("wait4"),
         _ => Ok(Some((status, usage))),
     }
+}
+
+/// The process and all its descendants.
+fn tree(id: i32) -> Vec<i32> {
+    let mut members = vec![id];
+    let mut next = 0;
+    while let Some(member) = members.get(next).copied() {
+        next += 1;
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{member}/task")) else { continue };
+        for thread in threads.flatten() {
+            let children = std::fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+            members.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
+        }
+    }
+    members
 }
 
 /// The largest resident size so far; 0 when the process is gone.

@@ -55,7 +55,7 @@ pub(crate) fn epoch_names(output: &Path) -> Result<BTreeSet<String>> {
 }
 
 /// Reads one entry of the epoch log. It must be whole.
-fn epoch_entry(output: &Path, name: &str) -> Result<EpochEntry> {
+pub(crate) fn epoch_entry(output: &Path, name: &str) -> Result<EpochEntry> {
     let text = std::fs::read_to_string(output.join("_epochs").join(name))?;
     let entry: Value = serde_json::from_str(&text).with_context(|| format!("the epoch `{name}` is not whole JSON"))?;
     let rows = entry["rows"].as_u64().with_context(|| format!("the epoch `{name}` has no `rows`"))?;
@@ -68,6 +68,13 @@ fn epoch_entry(output: &Path, name: &str) -> Result<EpochEntry> {
     }
     ensure!(files.values().sum::<u64>() == rows, "the epoch `{name}` says {rows} rows and its files another sum");
     Ok(EpochEntry { rows, files })
+}
+
+/// How many whole epochs with rows readers see.
+pub(crate) fn epochs_with_rows(output: &Path) -> Result<u64> {
+    let rows = epoch_names(output)?.into_iter().map(|name| Ok(epoch_entry(output, &name)?.rows));
+    let rows = rows.collect::<Result<Vec<u64>>>()?;
+    Ok(rows.iter().filter(|rows| **rows > 0).count() as u64)
 }
 
 /// A part file, judged on its own: whole lines, all of them known.

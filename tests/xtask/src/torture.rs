@@ -51,7 +51,7 @@ const SECONDS_PER_KILL: f64 = 1.5;
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let binary = product::binary(arguments.binary.as_deref())?;
     let lines = flights::lines_for_checks(arguments.flights.as_deref())?;
-    let folder = folder_for("torture");
+    let folder = folder_for("torture", 2 << 30);
     std::fs::create_dir_all(&folder)?;
     let mut torture = Torture::new(arguments, binary, lines, folder.clone())?;
     torture.kill_all().with_context(|| format!("the pipelines are kept in `{}`", folder.display()))?;

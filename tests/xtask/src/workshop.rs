@@ -21,11 +21,28 @@ pub(crate) struct Plan {
     pub(crate) format: &'static str,
     /// Checkpoints kept.
     pub(crate) retain: u32,
+    /// Tasks that read.
+    pub(crate) tasks: u32,
+    /// Subtasks of the sink.
+    pub(crate) subtasks: u32,
+    /// Further lines of the source's table.
+    pub(crate) source: &'static str,
+    /// Further lines of the sink's table, and tables below it.
+    pub(crate) sink: &'static str,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { rate: None, interval_ms: 50, format: "json-lines", retain: 10 }
+        Self {
+            rate: None,
+            interval_ms: 50,
+            format: "json-lines",
+            retain: 10,
+            tasks: 3,
+            subtasks: 2,
+            source: "",
+            sink: "",
+        }
     }
 }
 
@@ -57,18 +74,19 @@ impl Workshop {
 
     /// Writes the pipeline file: state and output both below `disk/`.
     pub(crate) fn plan(&self, plan: &Plan) -> Result<()> {
-        let Plan { rate, interval_ms, format, retain } = plan;
+        let Plan { rate, interval_ms, format, retain, tasks, subtasks, source, sink } = plan;
         let mut text = format!(
             "[pipeline]\nname = \"flights\"\nstate = \"disk/state\"\n\n\
              [checkpoint]\ninterval = \"{interval_ms}ms\"\nretain-count = {retain}\n\n\
-             [sources.flights]\nkind = \"files\"\npaths = [\"input/*.jsonl\"]\nformat = \"{format}\"\ntasks = 3\n"
+             [sources.flights]\nkind = \"files\"\npaths = [\"input/*.jsonl\"]\nformat = \"{format}\"\n\
+             tasks = {tasks}\n{source}\n"
         );
         if let Some(rate) = rate {
             writeln!(text, "rate = {rate}")?;
         }
         write!(
             text,
-            "\n[sinks.out]\nplugin = \"builtin:files\"\nsubtasks = 2\n\n[sinks.out.dirs]\noutput = \"disk/out\"\n"
+            "\n[sinks.out]\nplugin = \"builtin:files\"\nsubtasks = {subtasks}\ndirs = {{ output = \"disk/out\" }}\n{sink}\n"
         )?;
         std::fs::write(self.file(), text)?;
         Ok(())
@@ -87,6 +105,11 @@ impl Workshop {
     /// State and output, and nothing else.
     pub(crate) fn disk(&self) -> PathBuf {
         self.folder.join("disk")
+    }
+
+    /// The input directory.
+    pub(crate) fn inputs(&self) -> PathBuf {
+        self.folder.join("input")
     }
 
     /// The output directory.
@@ -161,9 +184,39 @@ fn newest_slot(log: &Path) -> Result<u64> {
     Ok(newest)
 }
 
-/// Where checks put their folders: memory where there is some, since what they judge is not the speed of the disk.
-pub(crate) fn folder_for(check: &str) -> PathBuf {
+/// Where checks put their folders that need about so many bytes: memory where there is enough, since what they judge is
+/// not the speed of the disk.
+pub(crate) fn folder_for(check: &str, bytes: u64) -> PathBuf {
     let memory = Path::new("/dev/shm");
-    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let roomy = memory.is_dir() && free_bytes(memory).is_ok_and(|free| free / 2 > bytes);
+    let parent = if roomy { memory.to_owned() } else { std::env::temp_dir() };
     parent.join(format!("tidegate-{check}-{}", std::process::id()))
+}
+
+/// A folder on a disk, below the target directory. A file system in memory is refused: flushing it costs nothing.
+pub(crate) fn folder_on_disk(check: &str) -> Result<PathBuf> {
+    let folder = crate::product::target_directory()?.join(format!("xtask/{check}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    ensure!(
+        filesystem(&folder)?.f_type != libc::TMPFS_MAGIC,
+        "`{}` is in memory, where a flush costs nothing: set CARGO_TARGET_DIR to a disk",
+        folder.display()
+    );
+    Ok(folder)
+}
+
+/// Bytes free for us on the file system of a folder.
+pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
+    let found = filesystem(folder)?;
+    Ok(found.f_bavail.saturating_mul(u64::try_from(found.f_bsize)?))
+}
+
+fn filesystem(folder: &Path) -> Result<libc::statfs> {
+    let name = std::ffi::CString::new(folder.as_os_str().as_encoded_bytes())?;
+    // SAFETY: an all-zero `statfs` is a valid value: it holds only integers.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: a string that ends in NUL, and a live, writable `statfs`.
+    let answer = unsafe { libc::statfs(name.as_ptr(), &mut found) };
+    ensure!(answer == 0, "`{}`: {}", folder.display(), std::io::Error::last_os_error());
+    Ok(found)
 }

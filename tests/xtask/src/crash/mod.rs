@@ -59,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let binary = product::binary(arguments.binary.as_deref())?;
     let mut lines = flights::lines_for_checks(arguments.flights.as_deref())?;
     lines.truncate(arguments.rows);
-    let folder = folder_for("crash-images");
+    let folder = folder_for("crash-images", 1 << 30);
     let workshop = Workshop::new(&folder, "work")?;
     workshop.input(&lines, 3)?;
     // About a second and a half of input: some twenty epochs of 50 ms under strace.

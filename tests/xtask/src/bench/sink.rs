@@ -1,0 +1,85 @@
+//! The sink side alone: the same plugin, once as a sandboxed component and once linked natively.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+use super::Bench;
+use crate::figure::{Figure, Op};
+use crate::flights::write_lines;
+use crate::{multiset, product, reader};
+
+/// Mebibytes that each side takes in a round.
+const SINK_MIB: &str = "512";
+
+/// `sandbox-ratio` with the `files` sink, and `sandbox-ratio-bytes` with a plugin that looks at every byte.
+pub(super) fn sandbox(bench: &mut Bench) -> Result<()> {
+    let program = product::target_directory()?.join("release/sinkbench");
+    ensure!(program.is_file(), "`{}` is missing: cargo build --release -p tidegate-sinkbench", program.display());
+    let input = bench.folder.join("batches.jsonl");
+    write_lines(&input, (0..bench.arguments.copies).flat_map(|_| bench.lines.iter()))?;
+    let reading = reading_plugin()?;
+    let plugins = [("sandbox-ratio", Path::new("builtin:files"), 0.85), ("sandbox-ratio-bytes", &reading, 0.45)];
+    for (name, plugin, must) in plugins {
+        let mut ratios = Vec::new();
+        for (round, turned) in bench.rounds() {
+            // Alternating who comes first: whoever does finds the memory of the other's output free or not.
+            let order = if turned { ["sandboxed", "native"] } else { ["native", "sandboxed"] };
+            let mut seconds = BTreeMap::new();
+            for side in order {
+                seconds.insert(side, run_sink(&program, side, plugin, &input, &bench.folder)?);
+            }
+            let (native, sandboxed) = (seconds["native"], seconds["sandboxed"]);
+            ensure!(
+                published(&bench.folder.join("native"))? == published(&bench.folder.join("sandboxed"))?,
+                "round {round}: the native and the sandboxed sink published different bytes"
+            );
+            eprintln!("CPU seconds of the sink {}: native {native:.3}, sandboxed {sandboxed:.3}", plugin.display());
+            ratios.push(native / sandboxed);
+        }
+        bench.figures.show(Figure::median(name, &ratios, Op::AtLeast, must))?;
+    }
+    std::fs::remove_file(input)?;
+    Ok(())
+}
+
+/// Builds the plugin that reads every byte.
+fn reading_plugin() -> Result<PathBuf> {
+    let target = product::target_directory()?.join("xtask/plugins");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--package", "tidegate-test-reading", "--target", "wasm32-wasip2"])
+        .arg("--target-dir")
+        .arg(&target)
+        .current_dir(crate::workspace())
+        .status()
+        .context("cannot start cargo")?;
+    ensure!(status.success(), "the plugin does not build: is the target there? rustup target add wasm32-wasip2");
+    Ok(target.join("wasm32-wasip2/release/tidegate_test_reading.wasm"))
+}
+
+/// Runs one side; answers with the CPU seconds it measured around the sink's calls.
+fn run_sink(program: &Path, side: &str, plugin: &Path, input: &Path, folder: &Path) -> Result<f64> {
+    let output = folder.join(side);
+    if output.exists() {
+        std::fs::remove_dir_all(&output)?;
+    }
+    let mut command = Command::new(program);
+    command.args([side.as_ref(), plugin]).arg(input).arg(&output).arg(SINK_MIB).stderr(Stdio::inherit());
+    let told = command.output().with_context(|| format!("cannot start `{}`", program.display()))?;
+    ensure!(told.status.success(), "sinkbench {side} ended with {}", told.status);
+    let text = String::from_utf8(told.stdout)?;
+    let seconds: f64 = text.trim().parse().with_context(|| format!("sinkbench said `{text}`"))?;
+    ensure!(seconds > 0.01, "{side}: too little work to measure: {seconds} s");
+    Ok(seconds)
+}
+
+/// Names and hashes of all published files; there must be some.
+fn published(output: &Path) -> Result<Vec<(String, u128)>> {
+    let names = reader::listing(output)?;
+    ensure!(!names.is_empty(), "nothing was published in `{}`", output.display());
+    let hashed = |name: String| Ok((name.clone(), multiset::hash(&std::fs::read(output.join(name))?)));
+    names.into_iter().map(hashed).collect()
+}

@@ -115,7 +115,7 @@ impl Process {
 
     /// Whether it still runs.
     pub(crate) fn lives(&mut self) -> bool {
-        !self.reaped && matches!(self.child.try_wait(), Ok(None))
+        !self.reaped && !ended(self.child.id())
     }
 
     /// Bytes that it has handed to the kernel for writing so far.
@@ -186,7 +186,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        if self.lives() {
+        if !self.reaped {
             let _ = self.signal(libc::SIGKILL);
             let _ = self.child.wait();
         }
@@ -199,6 +199,17 @@ fn forward(stderr: impl Read, sender: &mpsc::Sender<String>) {
             return;
         }
     }
+}
+
+/// Whether a child has ended. Its end is left for who asks what it cost.
+fn ended(id: u32) -> bool {
+    // SAFETY: an all-zero `siginfo_t` is a valid value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the pointer is to a live, writable `siginfo_t`.
+    let answer = unsafe { libc::waitid(libc::P_PID, id, &mut info, options) };
+    // SAFETY: `waitid` fills in this member, or leaves it zero while the child runs.
+    answer != 0 || unsafe { info.si_pid() } != 0
 }
 
 /// Takes the end of a child and its resource usage; nothing while it runs.

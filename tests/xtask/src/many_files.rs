@@ -36,7 +36,7 @@ const COUNTED: u64 = 150;
 /// Runs it.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let binary = product::binary(arguments.binary.as_deref())?;
-    let folder = arguments.folder.clone().unwrap_or_else(|| folder_for("many-files"));
+    let folder = arguments.folder.clone().unwrap_or_else(|| folder_for("many-files", 1 << 30));
     std::fs::create_dir_all(&folder)?;
     let mut figures = Figures::default();
     let kept = || format!("the pipeline is kept in `{}`", folder.display());

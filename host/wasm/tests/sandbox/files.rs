@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tidegate_protocol::ids::KeyRange;
 use tidegate_protocol::plugin::{
-    CallContext, Encoding, ErrorKind, FaultKind, Outcome, Plugin, Position, Prepared, Unsealed, Visibility,
+    Batch, CallContext, Encoding, ErrorKind, FaultKind, FileChunk, Outcome, Plugin, Position, Prepared, Unsealed,
+    Visibility,
 };
 use tidegate_wasm::{BindOptions, Runtime, RuntimeOptions, builtin};
 
@@ -87,6 +88,50 @@ async fn an_epoch_from_open_to_release() {
     let released = janitor.release(&ctx, &prepared.resources).await.unwrap();
     assert!(released.iter().all(|o| matches!(o, Outcome::Committed | Outcome::AlreadyCommitted)), "{released:?}");
     assert_eq!(published(dir.path()).len(), 1, "releasing what was published touches nothing");
+}
+
+/// A piece of one of the host's files: number `n` goes into a folder of its own, every tenth into none.
+fn piece(number: u32, text: &str, last: bool) -> Batch {
+    let folder = if number % 10 == 0 { String::new() } else { format!("carrier=C{number}/day=é %2F") };
+    let file = FileChunk { number, folder: folder.into(), extension: "jsonl".into(), last };
+    Batch { encoding: Encoding::Files, file: Some(file), ..rows(text) }
+}
+
+#[tokio::test]
+async fn many_open_files_in_folders_are_staged_and_published_as_one_part() {
+    const FILES: u32 = 300;
+    let dir = tempfile::tempdir().unwrap();
+    let plugin = bind("out", dir.path());
+    assert!(plugin.description().encodings.contains(&Encoding::Files));
+    let ctx = context("out", 1, "{}");
+    let mut writer = plugin.writer(Arc::new(Intents::default())).await.unwrap();
+    writer.open(&ctx, KeyRange::ALL, &[]).await.unwrap();
+    let mut previous = Vec::new();
+    for epoch in 1..=2 {
+        writer.begin(&ctx, &part(&ctx, epoch, 0)).await.unwrap();
+        for number in 0..FILES {
+            writer.write(&ctx, piece(number, "{\"a\":1}\n", false)).await.unwrap();
+        }
+        for number in 0..FILES {
+            writer.write(&ctx, piece(number, "{\"a\":2}\n", false)).await.unwrap();
+            writer.write(&ctx, piece(number, "", true)).await.unwrap();
+        }
+        let prepared = writer.prepare(&ctx).await.unwrap();
+        assert_eq!((prepared.rows, prepared.committable.version), (u64::from(FILES) * 2, 2));
+        assert_eq!(prepared.resources.len(), 1);
+        let page = plugin.janitor().await.unwrap().list_orphans(&ctx, "tg-", None).await.unwrap();
+        assert_eq!(page.orphans.len(), 1);
+        assert_eq!(page.orphans[0].bytes, Some(u64::from(FILES) * 16));
+        let mut committer = plugin.committer().await.unwrap();
+        let committables = [prepared.committable];
+        assert_eq!(committer.commit(&ctx, &previous, &committables).await.unwrap(), [Outcome::Committed]);
+        assert_eq!(committer.reconcile(&ctx, &committables).await.unwrap(), [Outcome::AlreadyCommitted]);
+        previous = committables.map(|committable| committable.part).to_vec();
+        let found = std::fs::read_dir(dir.path().join("carrier=C7/day=é %2F")).unwrap();
+        let texts: Vec<String> = found.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
+        assert_eq!(texts, vec!["{\"a\":1}\n{\"a\":2}\n"; usize::try_from(epoch).unwrap()]);
+        assert_eq!(published(dir.path()).len() as u64, u64::from(FILES) / 10 * epoch);
+    }
 }
 
 #[tokio::test]

@@ -19,7 +19,7 @@ pub enum FileFormat {
     JsonLines,
     /// RFC 4180 with a header line.
     Csv,
-    /// Opaque records, each followed by a newline; never typed.
+    /// Opaque records, each followed by a newline; typed rows are JSON lines there.
     Raw,
     /// Apache Parquet.
     Parquet,

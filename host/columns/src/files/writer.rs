@@ -93,7 +93,10 @@ impl FileWriter {
         }
         let extension: Arc<str> = options.extension().into();
         // Finds out now what the format cannot hold.
-        OpenFile::new(&options, schema.as_ref(), 0, "".into(), extension.clone())?;
+        let mut trial = OpenFile::new(&options, schema.as_ref(), 0, "".into(), extension.clone())?;
+        if let Some(schema) = &schema {
+            trial.write(&RecordBatch::new_empty(schema.clone()))?;
+        }
         Ok(FileWriter {
             options,
             extension,

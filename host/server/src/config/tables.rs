@@ -230,7 +230,7 @@ pub(crate) const FILES_OPTIONS: Table = Table {
         key("roll-size", Size(64 << 10, 1 << 40), Default("128MiB"), "a file that has this many bytes is ended"),
         key(
             "max-open-files",
-            Integer(1, 4096),
+            Integer(1, 1024),
             Default("64"),
             "files that are written at the same time by one subtask",
         ),

@@ -44,7 +44,12 @@ impl CsvDecoder {
     pub fn new(schema: &Schema, names: &[String], dialect: CsvDialect, unknown: UnknownFields) -> Result<Self> {
         let columns = Children::new(schema.arrow().fields())?;
         let mut places = Vec::with_capacity(names.len());
-        for name in names {
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].contains(name) {
+                return Err(ColumnsError::bad_schema(format!(
+                    "the files have the column `{name}` twice; every column needs a name of its own"
+                )));
+            }
             let place = columns.names.place(name);
             if place.is_none() && unknown == UnknownFields::BadRow {
                 return Err(ColumnsError::bad_schema(format!(
@@ -326,6 +331,7 @@ mod tests {
         };
         assert!(new(&["b"], UnknownFields::Drop).expect_err("no a").contains("`a`"));
         assert!(new(&["a", "b"], UnknownFields::BadRow).expect_err("b").contains("`b`"));
+        assert!(new(&["a", "a"], UnknownFields::BadRow).expect_err("a twice").contains("twice"));
         assert!(new(&["b", "a"], UnknownFields::Drop).is_ok());
     }
 

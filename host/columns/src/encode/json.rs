@@ -1,13 +1,16 @@
 //! JSON lines: one object per row, all columns, in their order.
 
+use std::collections::HashSet;
+
 use arrow_array::RecordBatch;
 
 use super::text::{Column, Kind, formatted};
-use crate::Result;
+use crate::{ColumnsError, Result};
 
 /// All rows, each with its newline.
 pub(super) fn lines(batch: &RecordBatch) -> Result<Vec<u8>> {
     let schema = batch.schema();
+    unique(schema.fields().iter().map(|field| field.name().as_str()))?;
     let mut columns = Vec::with_capacity(batch.num_columns());
     for (field, array) in schema.fields().iter().zip(batch.columns()) {
         columns.push((named(field.name(), columns.is_empty()), Column::new(field, array.as_ref())?));
@@ -25,6 +28,19 @@ pub(super) fn lines(batch: &RecordBatch) -> Result<Vec<u8>> {
         out.extend_from_slice(b"}\n");
     }
     Ok(out)
+}
+
+/// An object with a name that is there twice loses a value with most readers.
+fn unique<'a>(names: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut seen = HashSet::new();
+    for name in names {
+        if !seen.insert(name) {
+            return Err(ColumnsError::bad_schema(format!(
+                "column `{name}` is there twice; a JSON object has every name once: rename one of them in a transform"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// What stands before a value: `{"name":` or `,"name":`.

@@ -97,3 +97,49 @@ fn rows_without_a_form_are_refused_with_their_column() {
     let error = encode(&batch, Encoding::JsonLines).expect_err("no form");
     assert!(error.message.contains("`d`"), "{error}");
 }
+
+fn one_column(array: impl arrow_array::Array + 'static) -> arrow_array::RecordBatch {
+    let array: arrow_array::ArrayRef = std::sync::Arc::new(array);
+    arrow_array::RecordBatch::try_from_iter_with_nullable([("c", array, true)]).expect("one column")
+}
+
+#[test]
+fn values_of_other_programs_that_have_no_text_are_refused_and_never_a_panic() {
+    use arrow_array::{Date64Array, Time32SecondArray, Time64NanosecondArray};
+    for batch in [
+        one_column(Time32SecondArray::from(vec![Some(0), None, Some(-1)])),
+        one_column(Time32SecondArray::from(vec![86_400])),
+        one_column(Time64NanosecondArray::from(vec![i64::MIN])),
+        one_column(Time64NanosecondArray::from(vec![i64::MAX])),
+        one_column(Date64Array::from(vec![0, 1])),
+    ] {
+        for encoding in [Encoding::JsonLines, Encoding::Csv] {
+            let error = encode(&batch, encoding).expect_err("no text");
+            assert!(error.message.contains("`c`"), "{error}");
+        }
+    }
+    let day = one_column(Time64NanosecondArray::from(vec![Some(0), None, Some(86_399_999_999_999)]));
+    let lines = encode(&day, Encoding::JsonLines).expect("encoded");
+    assert_eq!(&lines[..], b"{\"c\":\"00:00:00\"}\n{\"c\":null}\n{\"c\":\"23:59:59.999999999\"}\n");
+    let date = one_column(Date64Array::from(vec![-86_400_000]));
+    assert_eq!(&encode(&date, Encoding::Csv).expect("encoded")[..], b"1969-12-31\n");
+}
+
+#[test]
+fn a_dictionary_without_values_holds_nulls() {
+    use arrow_array::{Int32Array, StringArray, types::Int32Type};
+    let values = std::sync::Arc::new(StringArray::from(Vec::<&str>::new()));
+    let keys = Int32Array::from(vec![None, None]);
+    let array = arrow_array::DictionaryArray::<Int32Type>::try_new(keys, values).expect("a dictionary");
+    let batch = one_column(array);
+    assert_eq!(&encode(&batch, Encoding::JsonLines).expect("encoded")[..], b"{\"c\":null}\n{\"c\":null}\n");
+}
+
+#[test]
+fn two_columns_of_one_name_are_refused() {
+    let field = arrow_schema::Field::new("c", DataType::Int64, true);
+    let schema = arrow_schema::Schema::new(vec![field.clone(), field]);
+    let batch = arrow_array::RecordBatch::new_empty(std::sync::Arc::new(schema));
+    let error = encode(&batch, Encoding::JsonLines).expect_err("twice");
+    assert!(error.message.contains("`c` is there twice"), "{error}");
+}

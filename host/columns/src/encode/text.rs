@@ -102,13 +102,23 @@ impl<'a> Column<'a> {
             }
             DataType::Date64 => {
                 let values = array.as_primitive::<Date64Type>();
+                if values.iter().flatten().any(|value| value % 86_400_000 != 0) {
+                    return Err(unsupported(" where it holds a time of day"));
+                }
                 let days = |row| values.value(row).div_euclid(86_400_000);
                 Self::Temporal(array, Box::new(move |row, out| temporal::write_date(out, days(row))))
             }
-            DataType::Time32(TimeUnit::Second) => time::<Time32SecondType>(array, TimeUnit::Second),
-            DataType::Time32(_) => time::<Time32MillisecondType>(array, TimeUnit::Millisecond),
-            DataType::Time64(TimeUnit::Microsecond) => time::<Time64MicrosecondType>(array, TimeUnit::Microsecond),
-            DataType::Time64(_) => time::<Time64NanosecondType>(array, TimeUnit::Nanosecond),
+            DataType::Time32(_) | DataType::Time64(_) => {
+                let column = match data_type {
+                    DataType::Time32(TimeUnit::Second) => time::<Time32SecondType>(array, TimeUnit::Second),
+                    DataType::Time32(_) => time::<Time32MillisecondType>(array, TimeUnit::Millisecond),
+                    DataType::Time64(TimeUnit::Microsecond) => {
+                        time::<Time64MicrosecondType>(array, TimeUnit::Microsecond)
+                    }
+                    _ => time::<Time64NanosecondType>(array, TimeUnit::Nanosecond),
+                };
+                column.ok_or_else(|| unsupported(" where it lies outside of a day"))?
+            }
             DataType::Timestamp(unit, zone) => {
                 let zone = Zone::new(zone.as_ref()).map_err(|why| unsupported(&format!(": {why}")))?;
                 match unit {
@@ -192,6 +202,10 @@ impl<'a> Column<'a> {
             }
             DataType::Dictionary(_, value) => {
                 let dictionary = array.as_any_dictionary();
+                // Then every row is null, and there is nothing that keys could point to.
+                if dictionary.values().is_empty() {
+                    return Ok(Self::Null);
+                }
                 let inner = Field::new(name, value.as_ref().clone(), true);
                 let values = Self::at_depth(&inner, dictionary.values().as_ref(), depth + 1)?;
                 Self::Dictionary(array, dictionary.normalized_keys(), Box::new(values))
@@ -314,20 +328,22 @@ fn decimal<T: DecimalType>(array: &dyn Array, precision: u8, scale: i8) -> Colum
     Column::Decimal(array, Box::new(move |row| T::format_decimal(values.value(row), precision, scale)))
 }
 
-fn time<T>(array: &dyn Array, unit: TimeUnit) -> Column<'_>
+/// `None` if a value is not within a day: files of other programs may hold such.
+fn time<T>(array: &dyn Array, unit: TimeUnit) -> Option<Column<'_>>
 where
     T: ArrowPrimitiveType,
     T::Native: Into<i64>,
 {
     let values = array.as_primitive::<T>();
     let step = temporal::per_second(unit);
-    Column::Temporal(
-        array,
-        Box::new(move |row, out| {
+    let within = |value: T::Native| (0..86_400 * step).contains(&value.into());
+    values.iter().flatten().all(within).then(|| {
+        let write = move |row: usize, out: &mut Vec<u8>| {
             let value: i64 = values.value(row).into();
             temporal::write_time(out, value.div_euclid(step), value.rem_euclid(step) * (1_000_000_000 / step));
-        }),
-    )
+        };
+        Column::Temporal(array, Box::new(write))
+    })
 }
 
 fn instant<T>(array: &dyn Array, unit: TimeUnit, zone: Zone) -> Column<'_>

@@ -25,10 +25,11 @@ enum Seen {
     /// Only null.
     Nothing,
     Boolean,
-    /// Whole numbers: some below zero, some beyond `BIGINT`.
+    /// Whole numbers: some below zero, some beyond `BIGINT`, some that no `DOUBLE` is.
     Integer {
         negative: bool,
         beyond: bool,
+        inexact: bool,
     },
     Double,
     Text,
@@ -52,7 +53,7 @@ impl Schema {
             rows += 1;
         }
         match seen {
-            Seen::Object(fields) if rows > 0 && !fields.is_empty() => Ok(schema(&fields)),
+            Seen::Object(fields) if rows > 0 && !fields.is_empty() => kept(schema(&fields)),
             _ => Err(ColumnsError::bad_schema(
                 "no schema can be inferred: no line of the sample is a JSON object with a field; declare `schema`",
             )),
@@ -79,7 +80,7 @@ impl Schema {
             return Err(ColumnsError::bad_schema("no schema can be inferred: there are no columns"));
         }
         let fields: Vec<_> = names.iter().cloned().zip(seen).collect();
-        Ok(schema(&fields))
+        kept(schema(&fields))
     }
 
     /// The stable text that stands in checkpoints: the same column list as in a pipeline file.
@@ -105,6 +106,15 @@ fn whole_lines(sample: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 fn not_inferred(why: &str) -> ColumnsError {
     ColumnsError::bad_schema(format!("no schema can be inferred: {why}; declare `schema`"))
+}
+
+/// A schema that a checkpoint can hold: one that could not be read again would stop the next run.
+fn kept(schema: Schema) -> Result<Schema> {
+    match Schema::from_text(&schema.to_text()) {
+        Ok(read) if read == schema => Ok(schema),
+        Ok(_) => Err(not_inferred("the columns cannot be written as a column list")),
+        Err(error) => Err(not_inferred(&error.message)),
+    }
 }
 
 fn schema(fields: &[(String, Seen)]) -> Schema {
@@ -153,6 +163,9 @@ fn value_seen(raw: &RawValue, depth: usize) -> Result<Seen, String> {
 
 fn object_seen(Object(fields): Object<'_>, depth: usize) -> Result<Seen, String> {
     let mut seen: Vec<(String, Seen)> = Vec::with_capacity(fields.len());
+    if fields.len() > MOST_FIELDS {
+        return Err(format!("there are more than {MOST_FIELDS} fields"));
+    }
     for (name, raw) in fields {
         let value = value_seen(raw, depth).map_err(|why| format!("field `{name}`: {why}"))?;
         // A name that is there twice makes a bad row of its line, whatever it holds.
@@ -173,6 +186,7 @@ fn number_seen(number: Number<'_>) -> Result<Seen, String> {
             Ok((negative, magnitude)) => Ok(Seen::Integer {
                 negative: negative && magnitude > 0,
                 beyond: !negative && magnitude > i64::MAX as u64,
+                inexact: number.double().is_err(),
             }),
             Err(_) => Err(format!("{} has more digits than 64 bits hold: write DECIMAL for its field", number.text)),
         };
@@ -202,15 +216,21 @@ fn join(a: Seen, b: Seen, path: &mut Vec<String>) -> Result<Seen, String> {
     };
     Ok(match (a, b) {
         (Seen::Nothing, other) | (other, Seen::Nothing) => other,
-        (Seen::Integer { negative, beyond }, Seen::Integer { negative: n, beyond: b }) => {
-            let both = Seen::Integer { negative: negative || n, beyond: beyond || b };
-            if both == (Seen::Integer { negative: true, beyond: true }) {
+        (Seen::Integer { negative, beyond, inexact }, Seen::Integer { negative: n, beyond: b, inexact: i }) => {
+            let both = Seen::Integer { negative: negative || n, beyond: beyond || b, inexact: inexact || i };
+            if matches!(both, Seen::Integer { negative: true, beyond: true, .. }) {
                 let path = path.join(".");
                 return Err(format!(
                     "field `{path}` has numbers below zero and beyond BIGINT: write DECIMAL(20,0) for it"
                 ));
             }
             both
+        }
+        (Seen::Integer { inexact: true, .. }, Seen::Double) | (Seen::Double, Seen::Integer { inexact: true, .. }) => {
+            return Err(format!(
+                "field `{}` has fractions, and whole numbers that would be rounded as DOUBLE: write DECIMAL for it",
+                path.join(".")
+            ));
         }
         (Seen::Integer { .. }, Seen::Double) | (Seen::Double, Seen::Integer { .. }) => Seen::Double,
         (Seen::List(a), Seen::List(b)) => {
@@ -329,12 +349,32 @@ mod tests {
             ("{\"a\":0.1234567890123456789}\n", "DECIMAL"),
             ("{\"a\":123456789012345678901}\n", "DECIMAL"),
             ("{\"a\":-1}\n{\"a\":18446744073709551615}\n", "DECIMAL(20,0)"),
+            ("{\"a\":9007199254740993}\n{\"a\":0.5}\n", "field `a` has fractions"),
+            ("{\"a\":0.5}\n{\"a\":-9007199254740993}\n", "field `a` has fractions"),
+            ("{\"a\":{}}\n", "STRUCT"),
+            ("{\"\":1}\n", "empty name"),
             ("1\n2\n", "no line"),
             ("", "no line"),
             ("{}\n", "no line"),
         ] {
             let error = Schema::infer_json(sample.as_bytes()).expect_err(sample);
             assert!(error.message.contains(words) && error.message.contains("declare"), "{sample}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_sample_of_very_many_fields_is_refused_soon_and_never_kept_unreadable() {
+        let row = |fields: usize| {
+            let fields: Vec<_> = (0..fields).map(|at| format!("\"field{at}\":[1]")).collect();
+            format!("{{{}}}\n", fields.join(","))
+        };
+        Schema::infer_json(row(100_000).as_bytes()).expect_err("too many");
+        for fields in [1, 60, 70, 3000] {
+            if let Ok(schema) = Schema::infer_json(row(fields).as_bytes()) {
+                assert_eq!(Schema::from_text(&schema.to_text()), Ok(schema));
+            } else {
+                assert!(fields > 60, "{fields} lists are not too many");
+            }
         }
     }
 

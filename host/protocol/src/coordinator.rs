@@ -3,7 +3,7 @@
 //! One coordinator lives as long as one run. It is made from the records of the log, is told what happened, and answers
 //! with what to do; it knows nothing that is not in the log or in an event. Each phase has a file of its own: `start`
 //! decides the run, `running` cuts and `seal` checks epochs, `commit` publishes, `cleanup` gives back, `retire` does
-//! retention, `stop` ends; `append` is the one way into the log.
+//! retention, `requests` answers people, `stop` ends; `append` is the one way into the log.
 
 mod append;
 mod check;
@@ -11,6 +11,7 @@ mod cleanup;
 mod commit;
 mod compare;
 mod readers;
+mod requests;
 mod retire;
 mod running;
 mod seal;
@@ -106,6 +107,7 @@ pub struct Coordinator {
     writing: running::Writing,
     janitors: BTreeMap<SinkId, cleanup::Janitor>,
     retiring: retire::Retiring,
+    requests: requests::Requests,
     idle_timer: bool,
     published: Option<EpochRef>,
     ending: Option<End>,
@@ -139,6 +141,7 @@ impl Coordinator {
             writing: running::Writing::new(history.next_epoch()),
             janitors: graph.sinks.keys().map(|sink| (sink.clone(), cleanup::Janitor::default())).collect(),
             retiring: retire::Retiring::new(leftovers),
+            requests: requests::Requests::default(),
             append: append::Appender::new(&history),
             pipeline,
             graph,
@@ -207,6 +210,9 @@ impl Coordinator {
             Event::EpochLost { reason } => self.on_epoch_lost(reason),
             Event::TimerFired { timer } => self.on_timer(timer),
             Event::StopRequested => self.on_stop_requested(),
+            Event::SavepointAsked { request, name } => self.on_savepoint_asked(request, name),
+            Event::ForgetAsked { request, name } => self.on_forget_asked(request, name),
+            Event::RequestWithdrawn { request } => self.on_request_withdrawn(request),
         }
     }
 
@@ -226,6 +232,7 @@ impl Coordinator {
         self.go_on_starting();
         self.go_on_committing();
         self.go_on_cleaning();
+        self.go_on_with_requests();
         self.go_on_writing();
         self.go_on_retiring();
         self.go_on_publishing();

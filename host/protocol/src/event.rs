@@ -160,6 +160,26 @@ pub enum Event {
     },
     /// Somebody asked the run to stop with a sealed and committed epoch.
     StopRequested,
+    /// Somebody asks for a savepoint: an epoch of its own, also when there are no rows. Answered with
+    /// [`Effect::RequestAnswered`] when it is sealed, and in any case before the run ends.
+    SavepointAsked {
+        /// The driver's number for this request.
+        request: u64,
+        /// The savepoint's name.
+        name: String,
+    },
+    /// Somebody gives a savepoint up. Answered with [`Effect::RequestAnswered`] when that is durable.
+    ForgetAsked {
+        /// The driver's number for this request.
+        request: u64,
+        /// The savepoint's name.
+        name: String,
+    },
+    /// Nobody waits for the answer any more. What has not begun is not done, and is answered so.
+    RequestWithdrawn {
+        /// The driver's number for the request.
+        request: u64,
+    },
 }
 
 /// What one source task has done since its last cut, or since it was opened.
@@ -195,6 +215,23 @@ pub enum AppendResult {
         /// The same append may be tried again.
         retryable: bool,
     },
+}
+
+/// Why a request of a person was not carried out. Nothing was changed, except as [`RequestRefused::RunOver`] says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RequestRefused {
+    /// A savepoint cannot be called that.
+    IllegalName(crate::ids::InvalidId),
+    /// There is a savepoint of this name, or one is being made (`None`).
+    NameTaken(Option<EpochRef>),
+    /// There is no savepoint of this name.
+    UnknownSavepoint,
+    /// Too many requests wait.
+    TooMany,
+    /// It was withdrawn before it began.
+    Withdrawn,
+    /// The run is ending or over. The log tells whether a record that was on its way got there.
+    RunOver,
 }
 
 /// Why an epoch was lost.
@@ -307,6 +344,13 @@ pub enum Effect {
         request: u64,
         /// The intent's number.
         result: Result<u64, PluginError>,
+    },
+    /// The answer to a person's request, with the savepoint's epoch.
+    RequestAnswered {
+        /// The driver's number.
+        request: u64,
+        /// The epoch that the savepoint is, or was.
+        result: Result<EpochRef, RequestRefused>,
     },
     /// Source progress up to here may be published outside (P11).
     PublishProgress {

@@ -34,6 +34,14 @@ fn check_name(name: &str) -> Result<(), InvalidId> {
     if legal { Ok(()) } else { Err(InvalidId { given: name.to_owned(), expected: NAME_RULE }) }
 }
 
+/// Whether a savepoint may be called that. A name is never an epoch's number, so that both can be asked for alike.
+///
+/// # Errors
+/// The name breaks the rule.
+pub fn check_savepoint_name(name: &str) -> Result<(), InvalidId> {
+    check_name(name)
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident) => {
         $(#[$doc])*

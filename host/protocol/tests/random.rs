@@ -5,7 +5,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use tidegate_protocol::event::End;
+use tidegate_protocol::event::{End, Event};
 use tidegate_protocol::plugin::{AtomicScope, Orphans};
 use world::destination::Destination;
 use world::host::{Host, row};
@@ -24,6 +24,8 @@ struct Seen {
     restarts: u64,
     stops: u64,
     pages: u64,
+    /// Requests carried out, of runs that came to an end.
+    savepoints: u64,
 }
 
 const ROWS_PER_TASK: u64 = 12;
@@ -58,9 +60,20 @@ fn life(seed: u64, seen: &mut Seen) {
         match rng.below(100) {
             0..60 => hosts[chosen].one(&mut world, rng, faults),
             60..80 => hosts[chosen].read(&mut world, rng.below(tasks), ROWS_PER_TASK),
-            80..94 => hosts[chosen].due(),
+            80..92 => hosts[chosen].due(),
+            92 | 93 => {
+                let name = ["s", "t", "u"][rng.below(3)].to_owned();
+                let withdrawn = rng.percent(30);
+                let request = match rng.percent(50) {
+                    true => hosts[chosen].ask(|request| Event::SavepointAsked { request, name }),
+                    false => hosts[chosen].ask(|request| Event::ForgetAsked { request, name }),
+                };
+                if withdrawn {
+                    hosts[chosen].tell(Event::RequestWithdrawn { request });
+                }
+            }
             94 => hosts[chosen].lose_epoch(),
-            95 => hosts[chosen].tell(tidegate_protocol::event::Event::StopRequested),
+            95 => hosts[chosen].tell(Event::StopRequested),
             96 | 97 => {
                 // Calls that were under way may still be carried out by what is left of the process.
                 let dead = hosts.swap_remove(chosen);
@@ -74,6 +87,7 @@ fn life(seed: u64, seen: &mut Seen) {
             }
         }
         hosts.retain(|host| {
+            seen.savepoints += if host.ended.is_some() { count_answered(seed, host) } else { 0 };
             match &host.ended {
                 Some(End::Superseded(_)) => seen.superseded += 1,
                 Some(End::Restart(_)) => seen.restarts += 1,
@@ -102,6 +116,12 @@ fn life(seed: u64, seen: &mut Seen) {
     seen.pages += world.log.pages.len() as u64;
     seen.seals += world.log.sealed.len() as u64;
     seen.deleted += world.log.deleted.len() as u64;
+}
+
+/// Every request has its answer when the run is over.
+fn count_answered(seed: u64, host: &Host) -> u64 {
+    assert!(host.answers.values().all(Option::is_some), "seed {seed}: {:?}", host.answers);
+    host.answers.values().filter(|answer| matches!(answer, Some(Ok(_)))).count() as u64
 }
 
 /// A destination that cannot be asked within the tries that there are: loud, and nothing is changed.
@@ -182,8 +202,8 @@ fn every_row_arrives_once_in_every_life() {
         life(seed, &mut seen);
     }
     if lives >= 600 {
-        let Seen { crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages } = seen;
-        for count in [crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages] {
+        let Seen { crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages, savepoints } = seen;
+        for count in [crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages, savepoints] {
             assert!(count > 20, "{seen:?}");
         }
     }

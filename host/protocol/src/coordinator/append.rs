@@ -148,7 +148,8 @@ impl Coordinator {
             Body::Retire(_) => self.on_retired(),
             Body::Released(_) | Body::Deleted(_) => self.on_cleaned_record(&record.body),
             Body::Finished(_) => self.end(End::Finished),
-            Body::Outcomes | Body::Decision(_) | Body::Savepoint(_) | Body::Forget(_) => {}
+            Body::Forget(forget) => self.on_forgotten(&forget.name),
+            Body::Outcomes | Body::Decision(_) | Body::Savepoint(_) => {}
         }
     }
 

@@ -64,6 +64,11 @@ impl Writing {
         self.barrier.as_ref().map(|barrier| barrier.epoch)
     }
 
+    /// Why the barrier under way was sent.
+    pub(super) fn cut_under_way(&self) -> Option<&CutReason> {
+        self.barrier.as_ref().map(|barrier| &barrier.reason)
+    }
+
     /// The oldest epoch of this run that is not sealed.
     pub(super) fn epoch_in_work(&self) -> Epoch {
         self.preparing().unwrap_or(self.epoch)
@@ -110,8 +115,9 @@ impl Coordinator {
                 return;
             }
             CutReason::Savepoint(name) => {
-                let under_way = self.writing.barrier.as_ref().is_some_and(|barrier| barrier.reason == reason);
-                if under_way || self.history.savepoints().contains_key(name) {
+                if self.history.savepoints().contains_key(name)
+                    || (self.savepoint_is_due(name) && self.writing.due.as_ref() != Some(&reason))
+                {
                     return self.warn(format!("there is a savepoint `{name}` already; choose another name"));
                 }
                 if let Some(CutReason::Savepoint(other)) = &self.writing.due {
@@ -244,6 +250,7 @@ impl Coordinator {
             self.writing.last_cut = Some(reason.clone());
         }
         let epoch = self.writing.epoch;
+        self.note_savepoint_cut(&reason);
         self.writing.due = None;
         self.writing.busy = false;
         self.writing.epoch = epoch.next();
@@ -262,6 +269,7 @@ impl Coordinator {
         let Writing { due, busy, sources_ended, stopping, .. } = &self.writing;
         match due {
             Some(CutReason::Savepoint(_)) => due.clone(),
+            _ if let Some(asked) = self.requests.next_savepoint() => Some(asked),
             _ if *sources_ended && !self.nothing_new_at_end() => Some(CutReason::End),
             _ if *sources_ended => None,
             _ if *stopping => Some(CutReason::Stop),
@@ -335,6 +343,7 @@ impl Coordinator {
         });
         let rejected = rejected.saturating_add(sum(|cut| cut.dead_lettered));
         self.notice(Notice::EpochSealed { of, rows: sum(|cut| cut.rows), rejected });
+        self.note_savepoint_sealed(of, &barrier.reason);
         self.enqueue(of);
         self.go_on_committing();
         if self.alive() {

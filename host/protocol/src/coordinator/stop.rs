@@ -123,6 +123,7 @@ impl Coordinator {
             }
         }
         self.phase = Phase::Ended;
+        self.answer_all_requests();
         self.emit(Effect::End(end));
     }
 }

@@ -137,7 +137,7 @@ impl History {
             },
             Body::Forget(_) => Ok(()),
             Body::Retire(retire) => self.check_retire(record.slot, retire),
-            Body::Released(released) => self.check_released(released),
+            Body::Released(released) => self.check_released(record.slot, released),
             Body::Finished(finished) => self.check_finished(record.slot, finished),
             Body::Deleted(deleted) => self.check_deleted(record.slot, &deleted.gone),
         }
@@ -305,11 +305,12 @@ impl History {
         Ok(())
     }
 
-    fn check_released(&self, released: &Released) -> Check {
+    fn check_released(&self, slot: Slot, released: &Released) -> Check {
         for resource in &released.resources {
             let key = ResourceKey::of(&released.sink, resource);
             let Some(entry) = self.ledger.get(&key) else { continue };
-            if entry.holders.keys().any(|holder| !matches!(holder, Holder::Intent(n) if self.of_older_run(*n))) {
+            let over = |number: u64| self.of_older_run(number) || self.seal_may_be_gone(number, slot);
+            if entry.holders.keys().any(|holder| !matches!(holder, Holder::Intent(n) if over(*n))) {
                 return Err(Kind::ReleasedWhileNamed { sink: key.sink, name: key.name });
             }
         }
@@ -318,6 +319,13 @@ impl History {
 
     fn of_older_run(&self, intent: u64) -> bool {
         self.intents.get(&intent).is_some_and(|intent| Some(intent.run) != self.newest_run())
+    }
+
+    /// Whether the announcement may have been taken over by a seal that is deleted by now, while another's outcomes keep
+    /// its own record.
+    fn seal_may_be_gone(&self, intent: u64, slot: Slot) -> bool {
+        let run = self.intents.get(&intent).and_then(|intent| self.runs.get(&intent.run));
+        run.is_some_and(|run| self.gone_between(run.slot, slot))
     }
 
     fn check_finished(&self, slot: Slot, finished: &Finished) -> Check {

@@ -1,6 +1,6 @@
 //! What may be retired, and which records nobody needs any more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::apply::resource_keys;
 use super::{CheckpointState, History, HistoryErrorKind as Kind, IntentState, Note, ResourceKey, SealedEpoch};
@@ -61,7 +61,7 @@ impl History {
     }
 
     /// Retired epochs whose resources are gone or named by others. A record that carries outcomes of an epoch which
-    /// stays must stay too.
+    /// stays must stay too, and the seal that took over what such a record announces.
     fn expendable_epochs(&self) -> BTreeSet<EpochRef> {
         let mut epochs: BTreeSet<EpochRef> = self
             .epochs
@@ -70,16 +70,31 @@ impl History {
             .filter(|epoch| !self.leaves_resources(epoch))
             .map(|epoch| epoch.of)
             .collect();
+        let announcing = self.announcing();
         loop {
             let needed = epochs.iter().find(|of| {
-                let carried = &self.notes[&self.epochs[*of].slot].1;
-                !carried.iter().all(|other| self.over(*other, &epochs))
+                let stays = |carried: &[EpochRef]| !carried.iter().all(|other| self.over(*other, &epochs));
+                stays(&self.notes[&self.epochs[*of].slot].1)
+                    || announcing.get(*of).is_some_and(|records| records.iter().any(|carried| stays(carried)))
             });
             match needed.copied() {
                 Some(of) => epochs.remove(&of),
                 None => return epochs,
             };
         }
+    }
+
+    /// Per epoch, the records that announced, or named, something which its seal took over, by what they carry.
+    fn announcing(&self) -> BTreeMap<EpochRef, Vec<&[EpochRef]>> {
+        let mut records: BTreeMap<EpochRef, Vec<&[EpochRef]>> = BTreeMap::new();
+        for (note, carried) in self.notes.values() {
+            if let Note::Intent(number) = note
+                && let Some(IntentState::Sealed(of)) = self.intents.get(number).map(|intent| intent.state)
+            {
+                records.entry(of).or_default().push(carried);
+            }
+        }
+        records
     }
 
     fn leaves_resources(&self, epoch: &SealedEpoch) -> bool {
@@ -161,6 +176,12 @@ impl History {
                     self.intents.remove(&number);
                 }
                 _ => {}
+            }
+        }
+        // A fold no longer knows of which epoch a name was taken.
+        for (note, _) in self.notes.values_mut() {
+            if let Note::Forget { of } = note {
+                *of = of.filter(|of| self.epochs.contains_key(of));
             }
         }
         self.ledger.forget_released(is_gone);

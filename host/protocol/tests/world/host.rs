@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use tidegate_protocol::coordinator::{Coordinator, Settings};
-use tidegate_protocol::event::{Effect, End, Event, Graph, Restored, SourceProgress, TaskFailure, Timer};
-use tidegate_protocol::ids::{Epoch, Nonce, PartId, SinkId};
+use tidegate_protocol::event::{
+    Effect, End, Event, Graph, RequestRefused, Restored, SourceProgress, TaskFailure, Timer,
+};
+use tidegate_protocol::history::History;
+use tidegate_protocol::ids::{Epoch, EpochRef, Nonce, PartId, SinkId};
 use tidegate_protocol::plugin::{
     Call, CallFault, Committable, ErrorKind, External, FaultKind, Orphan, OrphanPage, Orphans, Outcome, PluginError,
     Prepared,
@@ -23,6 +26,8 @@ pub struct Host {
     pub tasks: Option<Tasks>,
     pub ended: Option<End>,
     pub now: u64,
+    /// Requests of people and their answers; `None` while there is none.
+    pub answers: BTreeMap<u64, Option<Result<EpochRef, RequestRefused>>>,
     next_request: u64,
 }
 
@@ -71,6 +76,7 @@ impl Host {
             tasks: None,
             ended: None,
             now: 1_000,
+            answers: BTreeMap::new(),
             next_request: 0,
         };
         host.tell(Event::Start);
@@ -82,10 +88,23 @@ impl Host {
         for effect in self.coordinator.step(self.now, event) {
             match effect {
                 Effect::End(end) => self.ended = Some(end),
+                Effect::RequestAnswered { request, result } => self.answer(request, result),
                 Effect::Notice(_) | Effect::IntentRecorded { .. } => {}
                 effect => self.todo.push(Todo::Do(effect)),
             }
         }
+    }
+
+    pub fn ask(&mut self, event: impl FnOnce(u64) -> Event) -> u64 {
+        let request = self.answers.len() as u64 + 1;
+        self.answers.insert(request, None);
+        self.tell(event(request));
+        request
+    }
+
+    fn answer(&mut self, request: u64, result: Result<EpochRef, RequestRefused>) {
+        let before = self.answers.insert(request, Some(result));
+        assert_eq!(before, Some(None), "request {request} is answered once");
     }
 
     /// Carries out one thing that waits, with faults of the given likelihood.
@@ -114,7 +133,11 @@ impl Host {
                 let folded = world.log.fold();
                 self.tell(Event::Appended { slot, result: result.clone() });
                 if result == tidegate_protocol::event::AppendResult::Created {
-                    assert_eq!(*self.coordinator.history(), folded, "live and folded history differ");
+                    assert!(
+                        *self.coordinator.history() == folded,
+                        "{}",
+                        difference(self.coordinator.history(), &folded)
+                    );
                 }
             }
             Effect::Observe { sink, .. } => {
@@ -228,7 +251,7 @@ impl Host {
                     self.todo.push(Todo::Tell(Event::TimerFired { timer }));
                 }
             }
-            Effect::End(_) | Effect::Notice(_) | Effect::IntentRecorded { .. } => {}
+            Effect::End(_) | Effect::Notice(_) | Effect::IntentRecorded { .. } | Effect::RequestAnswered { .. } => {}
         }
     }
 
@@ -340,6 +363,20 @@ impl Host {
     pub fn due(&mut self) {
         self.tell(Event::BarrierDue { reason: CutReason::Interval });
     }
+}
+
+/// The lines in which two histories differ: all of them would be too many to read.
+fn difference(live: &History, folded: &History) -> String {
+    let (live, folded) = (format!("{live:#?}"), format!("{folded:#?}"));
+    let only = |one: &str, other: &str| -> Vec<String> {
+        let lines: std::collections::BTreeSet<&str> = other.lines().collect();
+        one.lines().filter(|line| !lines.contains(line)).take(40).map(str::to_owned).collect()
+    };
+    format!(
+        "live and folded history differ: {:#?} only live, {:#?} only folded",
+        only(&live, &folded),
+        only(&folded, &live)
+    )
 }
 
 pub fn prepared(part: PartId, rows: u64) -> Prepared {

@@ -7,6 +7,7 @@
 mod apply;
 mod error;
 mod ledger;
+mod orphans;
 mod retention;
 mod standing;
 
@@ -14,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use error::{HistoryError, HistoryErrorKind};
 pub use ledger::{Holder, Ledger, ResourceEntry, ResourceKey};
+pub use orphans::OrphanStanding;
 pub use standing::Standing;
 
 use crate::ids::{Epoch, EpochRef, PartId, PipelineId, RunId, SinkId, Slot};

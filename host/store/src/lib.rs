@@ -18,6 +18,7 @@ mod memory;
 pub mod state;
 
 pub use error::{ErrorKind, StoreError};
+pub use local::contents;
 pub use local::{LocalLog, OpenOptions, ReadOnlyLog, Recovery, Tail};
 pub use log::Log;
 pub use memory::{AppendFault, MemoryLog, StateFault};

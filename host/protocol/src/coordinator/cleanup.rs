@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{Coordinator, Phase};
 use crate::event::{Effect, End, Timer};
-use crate::history::{IntentState, ResourceKey};
+use crate::history::{IntentState, OrphanStanding};
 use crate::ids::{PartId, SinkHash, SinkId};
 use crate::plugin::{CallFault, ErrorKind, External, Orphan, OrphanPage, Orphans, Outcome, Unsealed};
 use crate::record::{Body, Released};
@@ -46,7 +46,7 @@ impl Janitor {
 impl Coordinator {
     pub(super) fn begin_cleaning(&mut self) {
         for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
-            let announced = self.announced_and_left(&sink);
+            let announced = self.history.announced_and_left(&self.pipeline, &sink);
             if let Some(janitor) = self.janitors.get_mut(&sink) {
                 janitor.todo.extend(announced);
             }
@@ -73,27 +73,6 @@ impl Coordinator {
             self.begin_listing();
             self.emit(Effect::Wait { timer: Timer::Sweep, millis: self.settings.sweep_ms });
         }
-    }
-
-    /// Announcements of older runs that no seal took over, by part.
-    fn announced_and_left(&self, sink: &SinkId) -> Vec<Unsealed> {
-        let mut parts: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
-        for intent in self.history.intents().values() {
-            let left = intent.sink == *sink && intent.state == IntentState::Open && Some(intent.run) != self.run;
-            // What was announced outside any part stands for the participant's first try of that epoch.
-            let part = match &intent.part {
-                Some(short) => PartId::from_short(&self.pipeline, sink, short),
-                None => Some(PartId::mint(&self.pipeline, sink, intent.run, intent.epoch, 0, 0)),
-            };
-            let named = self.history.ledger().get(&ResourceKey::of(sink, &intent.resource));
-            let named = named.is_some_and(|entry| entry.holders.len() > 1);
-            let sealed =
-                intent.part.is_some() && part.as_ref().is_some_and(|part| self.history.may_be_sealed(part.epoch_ref()));
-            if let (true, false, Some(part)) = (left && !sealed, named, part) {
-                parts.entry(part).or_default().push(intent.resource.clone());
-            }
-        }
-        parts.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources }).collect()
     }
 
     pub(super) fn go_on_cleaning(&mut self) {
@@ -158,10 +137,10 @@ impl Coordinator {
         let mut found: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
         let mut strange = 0usize;
         for orphan in orphans {
-            match self.unsealed_part(sink, &orphan) {
-                Some(Some(part)) => found.entry(part).or_default().push(orphan.resource),
-                Some(None) => {}
-                None => strange += 1,
+            match self.history.orphan(&self.pipeline, sink, &orphan) {
+                OrphanStanding::Unsealed(part) => found.entry(part).or_default().push(orphan.resource),
+                OrphanStanding::Foreign => strange += 1,
+                OrphanStanding::Named | OrphanStanding::Newest(_) | OrphanStanding::Sealed(_) => {}
             }
         }
         if strange > 0 {
@@ -173,20 +152,6 @@ impl Coordinator {
             let parts = found.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources });
             janitor.todo.extend(parts);
         }
-    }
-
-    /// `None`: not explained. `Some(None)`: explained, and to be left.
-    fn unsealed_part(&self, sink: &SinkId, orphan: &Orphan) -> Option<Option<PartId>> {
-        let part = PartId::from_short(&self.pipeline, sink, &orphan.short)?;
-        if !self.history.runs().contains_key(&part.run) {
-            return None;
-        }
-        let current = self.run.is_none_or(|run| part.run >= run);
-        let named = self.history.ledger().get(&ResourceKey::of(sink, &orphan.resource));
-        let named =
-            named.is_some_and(|entry| entry.holders.keys().any(|h| !matches!(h, crate::history::Holder::Intent(_))));
-        let keep = current || named || self.history.may_be_sealed(part.epoch_ref());
-        Some((!keep).then_some(part))
     }
 
     pub(super) fn on_abandoned(&mut self, sink: &SinkId, result: Result<Vec<Outcome>, CallFault>) {

@@ -8,6 +8,7 @@
 
 mod append;
 mod chunks;
+pub mod contents;
 mod layout;
 mod read_only;
 mod reclaim;

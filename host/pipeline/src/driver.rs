@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::clock::monotonic_ns;
+use crate::control::{Answer, Asked};
 use crate::log::LogHandle;
 use crate::observe::{Moment, Progress};
 use crate::open::{OpenTasks, Opened, open_tasks};
@@ -137,6 +138,8 @@ pub(crate) struct Driver<'a> {
     barrier_sent: Option<Instant>,
     intents: BTreeMap<u64, oneshot::Sender<Result<u64, PluginError>>>,
     next_intent: u64,
+    /// Requests of people that have no answer yet.
+    asked: BTreeMap<u64, oneshot::Sender<Answer>>,
     stopping: bool,
     busy: bool,
     /// Sealed by this run and not committed by every sink.
@@ -182,6 +185,7 @@ impl<'a> Driver<'a> {
             barrier_sent: None,
             intents: BTreeMap::new(),
             next_intent: 0,
+            asked: BTreeMap::new(),
             stopping: false,
             busy: false,
             uncommitted: BTreeSet::new(),
@@ -226,6 +230,7 @@ impl<'a> Driver<'a> {
                     self.stopping = true;
                     return Event::StopRequested;
                 }
+                asked = self.env.control.asked() => return self.on_asked(asked),
                 Some(signal) = self.inbox.recv() => {
                     if let Some(event) = self.on_signal(signal) {
                         return event;
@@ -285,6 +290,20 @@ impl<'a> Driver<'a> {
                 let request = self.remember(done);
                 Some(Event::IntentBound { request, number, name })
             }
+        }
+    }
+
+    fn on_asked(&mut self, asked: Asked) -> Event {
+        match asked {
+            Asked::Savepoint { request, name, done } => {
+                self.asked.insert(request, done);
+                Event::SavepointAsked { request, name }
+            }
+            Asked::Forget { request, name, done } => {
+                self.asked.insert(request, done);
+                Event::ForgetAsked { request, name }
+            }
+            Asked::Withdraw { request } => Event::RequestWithdrawn { request },
         }
     }
 
@@ -368,6 +387,12 @@ impl<'a> Driver<'a> {
             }
             Effect::IntentRecorded { request, result } => {
                 if let Some(done) = self.intents.remove(&request) {
+                    let _ = done.send(result);
+                }
+            }
+            Effect::RequestAnswered { request, result } => {
+                if let Some(done) = self.asked.remove(&request) {
+                    // Who asked may be gone.
                     let _ = done.send(result);
                 }
             }

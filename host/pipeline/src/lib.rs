@@ -4,6 +4,7 @@
 //! a [`spec::Pipeline`] and a log and returns when there is nothing left to do.
 
 pub mod clock;
+mod control;
 mod dead_letter;
 mod driver;
 mod exchange;
@@ -18,5 +19,6 @@ pub mod source;
 pub mod spec;
 mod tasks;
 
+pub use control::{Answer, Control, Waiting};
 pub use log::Blocking;
-pub use run::{Control, Env, RunError, RunReport, run};
+pub use run::{Env, RunError, RunReport, run, run_keeping};

@@ -10,9 +10,9 @@ use tidegate_protocol::event::{Consumer, End, Graph, Producer, SinkSpec, SourceS
 use tidegate_protocol::ids::{Nonce, SinkHash, SourceId};
 use tidegate_protocol::record::Record;
 use tidegate_store::{Log, StoreError};
-use tokio::sync::watch;
 
 use crate::clock::Clock;
+pub use crate::control::Control;
 use crate::driver::{Driver, Report};
 use crate::log::{self, Blocking};
 use crate::observe::{Observer, Progress};
@@ -25,37 +25,12 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Draws the random part of each run.
     pub nonce: Box<dyn Fn() -> Nonce + Send + Sync>,
-    /// Asks it to stop.
+    /// Speaks to it.
     pub control: Control,
     /// Looks on.
     pub observer: Arc<dyn Observer>,
     /// Where blocking calls run.
     pub blocking: Blocking,
-}
-
-/// Asks a running pipeline to stop. All clones speak to the same pipeline.
-#[derive(Debug, Clone)]
-pub struct Control {
-    stop: watch::Sender<bool>,
-}
-
-impl Default for Control {
-    fn default() -> Self {
-        Self { stop: watch::Sender::new(false) }
-    }
-}
-
-impl Control {
-    /// Stop with a sealed and committed epoch. Asking twice is asking once.
-    pub fn stop(&self) {
-        self.stop.send_replace(true);
-    }
-
-    /// Returns when somebody has asked.
-    pub async fn stopped(&self) {
-        // The sender lives as long as `self`.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
-    }
 }
 
 /// How a pipeline ended.
@@ -100,7 +75,19 @@ impl std::error::Error for RunError {
 ///
 /// # Errors
 /// The log cannot be read, or the pipeline makes no sense. Everything that happens later is told by [`RunReport::end`].
-pub async fn run(pipeline: Pipeline, mut log: Box<dyn Log>, env: Env) -> Result<RunReport, RunError> {
+pub async fn run(pipeline: Pipeline, log: Box<dyn Log>, env: Env) -> Result<RunReport, RunError> {
+    run_keeping(pipeline, log, env).await.map(|(report, _)| report)
+}
+
+/// As [`run`], and hands the log back: nobody else owns it before the caller drops it.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_keeping(
+    pipeline: Pipeline,
+    mut log: Box<dyn Log>,
+    env: Env,
+) -> Result<(RunReport, Box<dyn Log>), RunError> {
     pipeline.check()?;
     let pipeline = Arc::new(pipeline);
     let rows_read = Arc::new(AtomicU64::new(0));
@@ -113,11 +100,11 @@ pub async fn run(pipeline: Pipeline, mut log: Box<dyn Log>, env: Env) -> Result<
         let end;
         (end, log) = run_once(&pipeline, log, records, &env, &mut progress, &rows_read).await?;
         let End::Restart(failure) = end else {
-            return Ok(RunReport { end, progress });
+            return Ok((RunReport { end, progress }, log));
         };
         fruitless = if progress.epochs_sealed > epochs_before { 0 } else { fruitless + 1 };
         if fruitless > pipeline.settings.restarts {
-            return Ok(RunReport { end: End::Failed(failure), progress });
+            return Ok((RunReport { end: End::Failed(failure), progress }, log));
         }
         wait_before_restart(&pipeline, &env, &failure, fruitless).await;
     }

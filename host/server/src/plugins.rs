@@ -185,7 +185,7 @@ fn check_grants(id: &SinkId, section: &SinkSection, description: &Description) -
                 return refuse(problem, "set it for this process".to_owned());
             }
             SecretSource::File { path, .. } => {
-                if let Err(error) = std::fs::File::open(path) {
+                if let Err(error) = tidegate_wasm::open_file(path) {
                     let problem = format!("the secret `{name}` cannot be read from {}: {error}", path.display());
                     return refuse(problem, "put the secret there, readable for this user".to_owned());
                 }
@@ -223,7 +223,7 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
         let hint = "give the path of a .wasm file, or builtin:NAME";
         (format!("cannot read the plugin {}: {error}", path.display()), vec![hint.to_owned()])
     };
-    let file = std::fs::File::open(path).map_err(cannot)?;
+    let file = tidegate_wasm::open_file(path).map_err(cannot)?;
     let mut bytes = Vec::new();
     // One more than is allowed, so that the engine says what is wrong with it.
     file.take(MAX_COMPONENT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;

@@ -55,6 +55,7 @@ mod convert;
 mod engine;
 mod error;
 mod fault;
+mod files;
 mod grants;
 mod host;
 mod instance;
@@ -66,6 +67,7 @@ mod text;
 
 pub use admitted::Admitted;
 pub use error::{AdmitError, WasmError};
+pub use files::open_file;
 pub use grants::BindOptions;
 pub use host::log::{LogLevel, LogLine, LogSink, TracingLog};
 pub use host::metrics::{MetricChange, MetricSample, MetricSink, TracingMetrics};

@@ -481,10 +481,10 @@ fn read(path: &Path) -> Result<Vec<u8>, Problem> {
             _ => problem,
         }
     };
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    if file.metadata().map_err(cannot)?.is_dir() {
+    if path.is_dir() {
         return Err(Problem::of_file("this is a directory, expected a pipeline file"));
     }
+    let file = tidegate_wasm::open_file(path).map_err(cannot)?;
     let mut text = Vec::new();
     file.take(LONGEST_FILE + 1).read_to_end(&mut text).map_err(cannot)?;
     if text.len() as u64 > LONGEST_FILE {

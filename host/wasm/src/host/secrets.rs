@@ -44,7 +44,7 @@ impl SecretRef {
                 Err(std::env::VarError::NotUnicode(_)) => Err(format!("environment variable {name} is not UTF-8")),
             },
             SecretRef::File(path) => {
-                let file = std::fs::File::open(path).map_err(|e| format!("{self} cannot be read: {e}"))?;
+                let file = crate::open_file(path).map_err(|e| format!("{self} cannot be read: {e}"))?;
                 let mut value = String::new();
                 file.take(MAX_SECRET + 1)
                     .read_to_string(&mut value)

@@ -8,16 +8,91 @@ use super::units::show_duration;
 pub fn reference() -> String {
     let mut text = String::from(
         "# Every table and key of a pipeline file. NAME stands for a name of your choice: lower-case letters,\n\
-         # digits and `-`. Relative paths are relative to the pipeline file.\n",
+         # digits and `-`. Relative paths are relative to the pipeline file.\n\
+         #\n\
+         # Lines without a blank behind their `#` are an example: without it they are a pipeline file that says every\n\
+         # key. It is there to be read and cut down, not to be run.\n",
     );
     for table in tables::ALL {
         text.push('\n');
         text.push_str(&heading(table));
+        let block = block(table);
+        if let Some(block) = block.filter(|block| !block.is_empty()) {
+            text.push_str(&format!("#[{block}]\n"));
+        }
         for key in table.keys {
             text.push_str(&lines(key));
+            if let Some(value) = block.and_then(|block| value(block, key)) {
+                text.push_str(&format!("#{} = {value}\n", key.name));
+            }
         }
     }
     text
+}
+
+/// The table of the example; `None` for those that are written within another.
+fn block(table: &Table) -> Option<&'static str> {
+    Some(match table.path {
+        "sources.NAME" if table.about.starts_with("kind = \"files\"") => "sources.flights",
+        "sources.NAME" if table.about.starts_with("kind = \"generate\"") => "sources.made",
+        "sources.NAME" => "sources.lines",
+        "sources.NAME.csv" => "sources.flights.csv",
+        "sinks.NAME" => "sinks.out",
+        "sinks.NAME.files" => "sinks.out.files",
+        "sinks.NAME.transform" => "sinks.out.transform",
+        "sinks.NAME.limits" => "sinks.out.limits",
+        "sinks.NAME.route" | "sinks.NAME.secrets.NAME" => return None,
+        path => path,
+    })
+}
+
+/// What the example says where the default would say nothing, or would not go with the rest.
+const EXAMPLES: &[(&str, &str, &str)] = &[
+    ("pipeline", "name", "\"flights\""),
+    ("pipeline", "state", "\"state\""),
+    ("checkpoint", "retain-age", "\"24h\""),
+    ("sources.flights", "kind", "\"files\""),
+    ("sources.flights", "paths", "[\"data/*.csv.gz\"]"),
+    ("sources.flights", "format", "\"csv\""),
+    ("sources.made", "kind", "\"generate\""),
+    ("sources.made", "rows", "1000000"),
+    ("sources.made", "row-bytes", "[120, 200]"),
+    ("sources.lines", "kind", "\"stdin\""),
+    ("sources.lines", "format", "\"csv\""),
+    ("sources.lines", "csv", "{ header = true }"),
+    ("sources", "schema", "\"carrier TEXT NOT NULL, month INT, dep_delay INT\""),
+    ("sources", "tasks", "4"),
+    ("sources", "rate", "100000"),
+    ("sources.flights.csv", "header", "false"),
+    ("sources.flights.csv", "columns", "[\"carrier\", \"month\", \"dep_delay\"]"),
+    ("sinks.out", "plugin", "\"builtin:files\""),
+    ("sinks.out", "format", "\"parquet\""),
+    ("sinks.out", "columns", "[\"_epoch\", \"_part\", \"_emitted_at\"]"),
+    ("sinks.out", "route", "{ key = \"carrier\" }"),
+    ("sinks.out", "sources", "[\"flights\", \"made\", \"lines\"]"),
+    ("sinks.out", "dirs", "{ output = \"out\" }"),
+    ("sinks.out", "config", "{}"),
+    ("sinks.out", "secrets", "{ token = { env = \"TOKEN\" } }"),
+    ("sinks.out.files", "compression", "\"zstd\""),
+    ("sinks.out.files", "level", "3"),
+    ("sinks.out.files", "folder", "\"carrier={carrier}/\""),
+    ("sinks.out.transform", "filter", "\"dep_delay > 15\""),
+    ("sinks.out.transform", "cast", "{ dep_delay = \"BIGINT\" }"),
+    ("sinks.out.transform", "add", "{ late = \"dep_delay > 60\" }"),
+    ("sinks.out.transform", "select", "[\"carrier\", \"month\", \"dep_delay\", \"late\"]"),
+    ("sinks.out.transform", "drop", "[\"month\"]"),
+    ("sinks.out.transform", "rename", "{ dep_delay = \"delay\" }"),
+];
+
+/// A key's value in the example; `None` for tables that have a block of their own.
+fn value(block: &str, key: &Key) -> Option<String> {
+    let says = |at: &str| EXAMPLES.iter().find(|(of, name, _)| *of == at && *name == key.name);
+    let said = says(block).or_else(|| says(block.split('.').next().unwrap_or(block)));
+    match (said, key.absent) {
+        (Some((_, _, value)), _) => Some((*value).to_owned()),
+        (None, Absent::Default(text)) => Some(literal(key.shape, text)),
+        (None, _) => None,
+    }
 }
 
 fn heading(table: &Table) -> String {
@@ -78,5 +153,28 @@ mod tests {
             }
         }
         assert!(text.contains("# interval: time between two barriers\n#   a duration such as"), "{text}");
+    }
+
+    #[test]
+    fn the_example_says_every_key_and_is_a_pipeline_file() {
+        let text = reference();
+        let example: String = text
+            .lines()
+            .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
+            .map(|line| format!("{line}\n"))
+            .collect();
+        let written: toml::Table = example.parse().unwrap_or_else(|error| panic!("{error}\n{example}"));
+        for table in tables::ALL {
+            let Some(block) = block(table) else { continue };
+            let mut at = &written;
+            for name in block.split('.').filter(|name| !name.is_empty()) {
+                at = at[name].as_table().expect(block);
+            }
+            for key in table.keys.iter().filter(|key| !(table.path.is_empty() && key.name == "dead-letter")) {
+                assert!(at.contains_key(key.name), "give an example of `{}` in [{block}]", key.name);
+            }
+        }
+        let parsed = crate::config::parse(&example, "reference.toml".as_ref(), "/base".as_ref());
+        assert!(parsed.is_ok(), "{:#?}\n{example}", parsed.err().map(|error| error.problems));
     }
 }

@@ -65,11 +65,20 @@ pub enum ServerError {
     },
     /// The file does not fit the state that is there.
     Edits(Vec<Refused>),
+    /// What was asked for does not fit what is there, whatever the file says.
+    Refused(Refused),
     /// The request names something that is not there, or is not in the state that it needs.
     Request {
         /// What is wrong with it.
         problem: String,
         /// What would be right.
+        hints: Vec<String>,
+    },
+    /// A newer run, of another state directory, owns the destination.
+    Superseded {
+        /// How that was noticed.
+        problem: String,
+        /// What to do.
         hints: Vec<String>,
     },
     /// The log's files cannot be used.
@@ -82,16 +91,20 @@ pub enum ServerError {
     Host(String),
 }
 
-/// One edit of a pipeline file that its state does not allow.
+/// Something that is not allowed, such as an edit of a pipeline file that its state does not fit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// What was edited and why that cannot be.
+    /// What it is and why that cannot be.
     pub problem: String,
     /// How to go on.
     pub hints: Vec<String>,
 }
 
 impl ServerError {
+    pub(crate) fn refused(problem: impl Into<String>, hints: Vec<String>) -> Self {
+        ServerError::Refused(Refused { problem: problem.into(), hints })
+    }
+
     /// What to do about it.
     pub fn kind(&self) -> ErrorKind {
         use tidegate_store::ErrorKind as Store;
@@ -102,7 +115,8 @@ impl ServerError {
             | ServerError::Request { .. } => ErrorKind::Config,
             ServerError::Source { error: SourceError::Configuration { .. }, .. } => ErrorKind::Config,
             ServerError::Source { .. } | ServerError::Host(_) => ErrorKind::Failed,
-            ServerError::Guarantee { .. } | ServerError::Edits(_) => ErrorKind::Refused,
+            ServerError::Guarantee { .. } | ServerError::Edits(_) | ServerError::Refused(_) => ErrorKind::Refused,
+            ServerError::Superseded { .. } => ErrorKind::NotOwner,
             ServerError::Store(StoreError::ForeignPipeline { .. }) => ErrorKind::Refused,
             ServerError::Store(error) if error.kind() == Store::NotOwner => ErrorKind::NotOwner,
             ServerError::Run(RunError::Log(error)) if error.kind() == Store::NotOwner => ErrorKind::NotOwner,
@@ -124,7 +138,9 @@ impl ServerError {
                 vec![(format!("sink `{sink}`: {problem}"), hints.clone())]
             }
             ServerError::Source { source, error } => vec![(format!("source `{source}`: {error}"), vec![])],
-            ServerError::Fit { problem, hints } | ServerError::Request { problem, hints } => {
+            ServerError::Fit { problem, hints }
+            | ServerError::Request { problem, hints }
+            | ServerError::Superseded { problem, hints } => {
                 vec![(problem.clone(), hints.clone())]
             }
             ServerError::Guarantee { problem, promised, reasons } => {
@@ -132,6 +148,7 @@ impl ServerError {
                 hints.push(format!("write guarantee = \"{promised}\" in [pipeline] if that is enough"));
                 vec![(problem.clone(), hints)]
             }
+            ServerError::Refused(refused) => vec![(refused.problem.clone(), refused.hints.clone())],
             ServerError::Edits(edits) => edits.iter().map(|e| (e.problem.clone(), e.hints.clone())).collect(),
             ServerError::History(error) => vec![(
                 format!("the log contradicts itself: {error}"),

@@ -16,32 +16,40 @@
 //! [`Assembled::open`] takes its log and refuses edits that do not fit it, [`Ready::run`] runs it. [`validate()`] goes the
 //! same way without changing anything; [`State`] looks into a log that may be in use. Nothing here prints.
 
+mod archive;
 mod assemble;
 mod canonical;
 pub mod config;
+mod control;
 mod decisions;
 mod edits;
 mod encodings;
 mod error;
 mod graph;
 mod letters;
+mod moved;
+mod orphans;
 mod plugins;
 mod refusal;
 mod resolve;
 mod run;
+mod savepoint;
 mod schema;
 mod state;
 mod validate;
 
+pub use archive::{Exported, Imported, export, import};
 pub use assemble::{Assembled, assemble};
 pub use decisions::{DecisionReport, Fate};
 pub use edits::{Finding, Verdict};
 pub use error::{ErrorKind, Refused, ServerError};
 pub use letters::{LetterCount, Replay, replay};
+pub use orphans::{Abandoned, GivenBack, OrphanView, SinkOrphans, orphans_abandon, orphans_list};
 pub use plugins::Host;
 pub use refusal::{blocked_words, policy_name};
 pub use resolve::{Resolution, ResolveRequest, Resolved, resolve};
 pub use run::{Ready, Report, RunOptions};
+pub use savepoint::{SavepointDone, SavepointView, savepoint_create, savepoint_forget};
 pub use state::{
     CheckpointDetail, CheckpointSummary, OperatorView, OutcomeView, PartView, ResourceView, SinkView, SourceView,
     State, Verified, verify,

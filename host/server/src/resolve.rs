@@ -1,15 +1,15 @@
 //! A person's decision about an epoch that is blocked.
 
 use tidegate_pipeline::clock::Clock;
-use tidegate_protocol::event::AppendResult;
 use tidegate_protocol::history::SinkEpochState;
 use tidegate_protocol::ids::{EpochRef, SinkId};
-use tidegate_protocol::record::{Body, Choice, Decision, Record};
-use tidegate_store::{LocalLog, Log, OpenOptions};
+use tidegate_protocol::record::{Body, Choice, Decision};
+use tidegate_store::Log;
 
 use crate::config::PipelineFile;
 use crate::error::ServerError;
-use crate::state::State;
+use crate::savepoint::append;
+use crate::state::{self, State};
 
 /// What to do with a blocked epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,8 +58,7 @@ pub fn resolve(file: &PipelineFile, request: &ResolveRequest, clock: &dyn Clock)
             hints: vec![],
         });
     }
-    let options = OpenOptions { pipeline: Some(file.pipeline.name.clone()), ..OpenOptions::default() };
-    let mut log = LocalLog::open(&file.pipeline.state, options)?;
+    let mut log = state::open_log(file)?;
     let state = State::of(log.read_all()?, &file.pipeline.name, &file.pipeline.state)?;
     let (of, attempt) = match find(&state, request)? {
         Found::Blocked(of, attempt) => (of, attempt),
@@ -81,7 +80,8 @@ pub fn resolve(file: &PipelineFile, request: &ResolveRequest, clock: &dyn Clock)
         Resolution::Retry => Choice::Retry { sink, of },
         Resolution::GiveUp => Choice::GiveUp { sink, of },
     };
-    append(&mut log, &state, Decision { id: id.clone(), by: request.by.clone(), choice }, clock)?;
+    let decision = Decision { id: id.clone(), by: request.by.clone(), choice };
+    append(&mut log, &state, Body::Decision(decision), clock)?;
     Ok(Resolved { of, id, again: false })
 }
 
@@ -135,23 +135,4 @@ fn find(state: &State, request: &ResolveRequest) -> Result<Found, ServerError> {
         None => format!("epoch {} is not kept", request.epoch),
     };
     Err(ServerError::Request { problem, hints: vec![hint] })
-}
-
-fn append(log: &mut LocalLog, state: &State, decision: Decision, clock: &dyn Clock) -> Result<(), ServerError> {
-    let run = state.history.newest_run().ok_or_else(|| ServerError::Host("the log has no run".to_owned()))?;
-    let slot = state.history.next_slot();
-    let body = Body::Decision(decision);
-    let record = Record { slot, run, written_at: clock.now_ms(), outcomes: Vec::new(), body };
-    // The history is asked first, so that nothing enters the log that would make it unreadable.
-    state.history.clone().apply(&record)?;
-    match log.append(&record) {
-        AppendResult::Created => Ok(()),
-        AppendResult::Taken(_) => Err(ServerError::Host(format!("slot {slot} was taken by another process"))),
-        AppendResult::Unknown(why) => Err(ServerError::Host(format!(
-            "it is not known whether the decision was recorded: {why}; look with `tidegate checkpoint list`"
-        ))),
-        AppendResult::NotWritten { message, .. } => {
-            Err(ServerError::Host(format!("the decision was not recorded: {message}")))
-        }
-    }
 }

@@ -11,18 +11,19 @@ use tidegate_pipeline::faults::LosesCommitAnswers;
 use tidegate_pipeline::observe::{Observer, Progress, Silent};
 use tidegate_pipeline::{Blocking, Control, Env};
 use tidegate_protocol::coordinator;
-use tidegate_protocol::event::{End, Refusal, TaskFailure};
+use tidegate_protocol::event::{End, Notice, Refusal, TaskFailure};
 use tidegate_protocol::ids::{Nonce, SinkId};
 use tidegate_protocol::record::MismatchPolicy;
-use tidegate_store::{LocalLog, Log, OpenOptions};
+use tidegate_store::Log;
 
 use crate::assemble::Assembled;
 use crate::config::{PipelineFile, SinkSection};
+use crate::control::Listening;
 use crate::decisions::{self, DecisionReport};
 use crate::edits::Finding;
 use crate::error::ServerError;
 use crate::refusal::end_words;
-use crate::state::State;
+use crate::state::{self, State};
 use crate::validate;
 
 /// How to run a pipeline. The default runs it on the machine's clock, without decisions and unobserved.
@@ -116,8 +117,7 @@ impl Assembled {
     pub fn open(self) -> Result<Ready, ServerError> {
         self.require_guarantee()?;
         let section = &self.file.pipeline;
-        let options = OpenOptions { pipeline: Some(section.name.clone()), ..OpenOptions::default() };
-        let mut log = LocalLog::open(&section.state, options)?;
+        let mut log = state::open_log(&self.file)?;
         let state = State::of(log.read_all()?, &section.name, &section.state)?;
         let findings = validate::refuse(validate::compare(&self, &state))?;
         Ok(Ready { assembled: self, log: Box::new(log), state, findings })
@@ -152,6 +152,14 @@ impl Ready {
             0 => plugin,
             every => Arc::new(LosesCommitAnswers::new(plugin, every)),
         })?;
+        let listening = match Listening::begin(&assembled.file.pipeline.state, options.control.clone()) {
+            Ok(listening) => Some(listening),
+            Err(error) => {
+                let warning = format!("savepoints cannot be asked for while the pipeline runs: {error}");
+                options.observer.notice(&Notice::Warning(warning));
+                None
+            }
+        };
         let env = Env {
             clock: options.clock,
             nonce: nonces()?,
@@ -159,7 +167,11 @@ impl Ready {
             observer: options.observer,
             blocking: Blocking::Threads,
         };
-        let report = tidegate_pipeline::run(pipeline, log, env).await.map_err(ServerError::Run)?;
+        let (report, log) = tidegate_pipeline::run_keeping(pipeline, log, env).await.map_err(ServerError::Run)?;
+        if let Some(listening) = listening {
+            listening.end().await;
+        }
+        drop(log);
         let source = match &report.end {
             End::Failed(TaskFailure::Source { source, permanent: true, .. }) => Some(source.clone()),
             _ => None,

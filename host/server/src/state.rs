@@ -9,7 +9,7 @@ use tidegate_protocol::history::{CheckpointState, History, Holder, SealedEpoch, 
 use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
 use tidegate_protocol::record::{CutReason, Record, SourceCut, StateRef};
 use tidegate_store::state::load_positions;
-use tidegate_store::{LocalLog, Log, StoreError};
+use tidegate_store::{LocalLog, Log, OpenOptions, StoreError};
 
 use crate::config::PipelineFile;
 use crate::error::ServerError;
@@ -360,6 +360,22 @@ pub struct Verified {
     pub state_chunks: usize,
     /// Epochs without an end, per sink.
     pub unfinished: BTreeMap<SinkId, Vec<u64>>,
+}
+
+/// Takes the log's lock, and with it the right to change the log.
+///
+/// # Errors
+/// Somebody else has it, the log cannot be read or belongs to another pipeline, or the pipeline was moved away.
+pub(crate) fn open_log(file: &PipelineFile) -> Result<LocalLog, ServerError> {
+    let log = lock_log(file)?;
+    crate::moved::refuse(&file.pipeline.state)?;
+    Ok(log)
+}
+
+/// As [`open_log`], also of a pipeline that was moved away.
+pub(crate) fn lock_log(file: &PipelineFile) -> Result<LocalLog, ServerError> {
+    let options = OpenOptions { pipeline: Some(file.pipeline.name.clone()), ..OpenOptions::default() };
+    Ok(LocalLog::open(&file.pipeline.state, options)?)
 }
 
 /// Reads everything that the pipeline's state holds and checks it. `None` if there is none yet.

@@ -2,8 +2,10 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use tidegate_server::{MismatchPolicy, Moment, SinkId};
 
 use crate::exit::AFTER_HELP;
@@ -11,7 +13,7 @@ use crate::exit::AFTER_HELP;
 /// A sink runtime for data streams: what a pipeline writes becomes visible only when the checkpoint that covers it is
 /// durable, and then exactly once.
 #[derive(Debug, Parser)]
-#[command(name = "tidegate", version, about, after_help = AFTER_HELP, disable_help_subcommand = true)]
+#[command(name = "tidegate", version, after_help = AFTER_HELP, disable_help_subcommand = true)]
 pub(crate) struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -34,16 +36,28 @@ pub(crate) enum Command {
     /// Look at sink plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
-    /// Look at the checkpoints of a pipeline; changes nothing
+    /// Look at the checkpoints of a pipeline, and carry them to another host
     #[command(subcommand)]
     Checkpoint(CheckpointCommand),
+    /// Keep checkpoints under a name, for as long as you want; also while the pipeline runs
+    #[command(subcommand)]
+    Savepoint(SavepointCommand),
     /// List what exists at the destinations on the pipeline's behalf, and who still needs it
     Ledger(FileArgs),
+    /// Find what is staged at the destinations and no record explains, and give it back
+    #[command(subcommand)]
+    Orphans(OrphansCommand),
     /// Decide about an epoch that is blocked, while the pipeline is not running
     Resolve(ResolveArgs),
     /// Do something with the rows that could not be read or were not taken
     #[command(subcommand)]
     DeadLetter(DeadLetterCommand),
+    /// Print completions for a shell
+    ///
+    /// For bash, for example: tidegate completions bash > ~/.local/share/bash-completion/completions/tidegate
+    Completions(CompletionsArgs),
+    /// Write the man pages, one per command
+    Man(ManArgs),
 }
 
 impl Command {
@@ -56,8 +70,15 @@ impl Command {
             Command::Plugin(PluginCommand::Inspect(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::List(args) | CheckpointCommand::Verify(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::Show(args)) => args.output.json,
+            Command::Checkpoint(CheckpointCommand::Export(args)) => args.output.json,
+            Command::Checkpoint(CheckpointCommand::Import(args)) => args.output.json,
+            Command::Savepoint(SavepointCommand::Create(args) | SavepointCommand::Forget(args)) => args.output.json,
+            Command::Savepoint(SavepointCommand::List(args)) => args.output.json,
+            Command::Orphans(OrphansCommand::List(args)) => args.output.json,
+            Command::Orphans(OrphansCommand::Abandon(args)) => args.output.json,
             Command::Resolve(args) => args.output.json,
             Command::DeadLetter(DeadLetterCommand::Replay(args)) => args.output.json,
+            Command::Completions(_) | Command::Man(_) => false,
         }
     }
 }
@@ -82,6 +103,104 @@ pub(crate) enum CheckpointCommand {
     Show(ShowArgs),
     /// Read every record and every piece of state, and check them against each other
     Verify(FileArgs),
+    /// Write the state of a pipeline that is not running into one file, to go on with on another host
+    ///
+    /// Only a state that verifies is exported. The destinations' data is not in it: the other host must reach them.
+    Export(ExportArgs),
+    /// Make the state of a pipeline from a file that `export` has written
+    ///
+    /// The state directory must be absent or empty. Everything is checked before anything is created.
+    Import(ImportArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SavepointCommand {
+    /// Make a savepoint: of a running pipeline an epoch is cut for it, else it is the newest checkpoint
+    ///
+    /// Returns when it is durable. `tidegate run FILE --from NAME` goes back to it.
+    Create(SavepointArgs),
+    /// List the savepoints
+    List(FileArgs),
+    /// Give a savepoint up: its checkpoint is kept as long as any other
+    Forget(SavepointArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum OrphansCommand {
+    /// List what is staged and no retained record explains, how old it is and why it can be given back or not
+    List(FileArgs),
+    /// Give back what carries our name and an older run's, and no retained record names
+    ///
+    /// Only while the pipeline is not running. Doing it again changes nothing more.
+    Abandon(AbandonArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SavepointArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The savepoint's name: 1 to 40 characters of a-z, 0-9 and `-`, starting with a letter
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+    /// How long to wait for a running pipeline; then the request is withdrawn
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = span)]
+    pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AbandonArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// At this sink only
+    #[arg(long, value_name = "SINK")]
+    pub(crate) sink: Option<SinkId>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The file to write, as in `flights.tar.zst`; must not be there yet
+    #[arg(long, value_name = "ARCHIVE")]
+    pub(crate) to: PathBuf,
+    /// The state that is left behind refuses to run, so that two hosts do not both go on with it
+    #[arg(long = "move")]
+    pub(crate) moving: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// The file that `export` has written
+    #[arg(long, value_name = "ARCHIVE")]
+    pub(crate) from: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    #[arg(value_enum, value_name = "SHELL")]
+    pub(crate) shell: Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The directory to write the pages to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: PathBuf,
 }
 
 #[derive(Debug, Subcommand)]
@@ -269,6 +388,17 @@ fn hold_at(text: &str) -> Result<(Moment, u64), String> {
     })?;
     let count: u64 = count.parse().ok().filter(|count| *count > 0).ok_or("the count is a whole number from 1")?;
     Ok((moment, count))
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    let expected = "expected a time such as 500ms, 10s or 5m";
+    let (number, millis) = [("ms", 1), ("s", 1_000), ("m", 60_000)]
+        .iter()
+        .find_map(|(unit, millis)| Some((text.strip_suffix(unit)?.parse::<u64>().ok()?, *millis)))
+        .ok_or(expected)?;
+    let longest = Duration::from_secs(3600);
+    let span = Duration::from_millis(number.checked_mul(millis).ok_or(expected)?);
+    if span > longest { Err("at most 60m".to_owned()) } else { Ok(span) }
 }
 
 /// Words that go into the log: not empty, one line, not endless.

@@ -57,9 +57,13 @@ fn dispatch(cli: &Cli) -> commands::Outcome {
         }
         Command::Plugin(command) => commands::plugin::run(command),
         Command::Checkpoint(command) => commands::checkpoint::run(command),
+        Command::Savepoint(command) => commands::savepoint::run(command),
         Command::Ledger(args) => commands::ledger::run(args),
+        Command::Orphans(command) => commands::orphans::run(command),
         Command::Resolve(args) => commands::resolve::run(args),
         Command::DeadLetter(DeadLetterCommand::Replay(args)) => commands::dead_letter::replay(args),
+        Command::Completions(args) => commands::shell::completions(args),
+        Command::Man(args) => commands::shell::man(args),
     }
 }
 

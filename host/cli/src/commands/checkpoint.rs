@@ -3,7 +3,7 @@
 use serde_json::json;
 use tidegate_server::{CheckpointDetail, CheckpointSummary, State, verify};
 
-use super::{Outcome, load, no_state};
+use super::{Outcome, archive, load, no_state};
 use crate::args::{CheckpointCommand, FileArgs, ShowArgs};
 use crate::exit::Exit;
 use crate::output::{Failure, one_line, print, print_json, say, table};
@@ -14,6 +14,8 @@ pub(crate) fn run(command: &CheckpointCommand) -> Outcome {
         CheckpointCommand::List(args) => list(args),
         CheckpointCommand::Show(args) => show(args),
         CheckpointCommand::Verify(args) => check(args),
+        CheckpointCommand::Export(args) => archive::export(args),
+        CheckpointCommand::Import(args) => archive::import(args),
     }
 }
 

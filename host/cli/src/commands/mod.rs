@@ -1,11 +1,15 @@
 //! One module per command. Each returns the exit code, or the failure to print.
 
+pub(crate) mod archive;
 pub(crate) mod checkpoint;
 pub(crate) mod dead_letter;
 pub(crate) mod ledger;
+pub(crate) mod orphans;
 pub(crate) mod plugin;
 pub(crate) mod resolve;
 pub(crate) mod run;
+pub(crate) mod savepoint;
+pub(crate) mod shell;
 pub(crate) mod validate;
 
 use std::path::{Path, PathBuf};

@@ -1,0 +1,48 @@
+//! `tidegate checkpoint export|import`
+
+use tidegate_server::SystemClock;
+
+use super::{Outcome, load};
+use crate::args::{ExportArgs, ImportArgs};
+use crate::exit::Exit;
+use crate::output::{print_json, say};
+use crate::words::{count, counted};
+
+pub(crate) fn export(args: &ExportArgs) -> Outcome {
+    let file = load(&args.file)?;
+    let done = tidegate_server::export(&file, &args.to, args.moving, &SystemClock)?;
+    if args.output.json {
+        print_json(&done);
+    } else {
+        say(&format!(
+            "exported {} up to epoch {} into {} ({} bytes)",
+            counted(done.files as u64, "file"),
+            done.newest_epoch.map_or("none".to_owned(), |epoch| epoch.to_string()),
+            done.archive.display(),
+            count(done.bytes)
+        ));
+    }
+    if done.moved {
+        say(&format!("the state in {} refuses to run from now on", file.pipeline.state.display()));
+    } else {
+        say("warning: this is a copy, and the pipeline can still run here; two hosts must not both go on");
+        say("hint: with --move the state that is left behind refuses to run");
+    }
+    Ok(Exit::Done)
+}
+
+pub(crate) fn import(args: &ImportArgs) -> Outcome {
+    let file = load(&args.file)?;
+    let done = tidegate_server::import(&file, &args.from)?;
+    if args.output.json {
+        print_json(&done);
+    } else {
+        say(&format!(
+            "imported {} up to epoch {} into {}; `tidegate validate` tells what has changed",
+            counted(done.files as u64, "file"),
+            done.newest_epoch.map_or("none".to_owned(), |epoch| epoch.to_string()),
+            done.state.display()
+        ));
+    }
+    Ok(Exit::Done)
+}

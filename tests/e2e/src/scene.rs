@@ -1,5 +1,6 @@
 //! A folder with a pipeline file, its input, its state and its output.
 
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -219,7 +220,13 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries {
         let path = entry.expect("an entry can be read").path();
-        if path.is_dir() && !path.is_symlink() { walk(&path, found) } else { found.push(path) }
+        // A run that was killed leaves its socket's name.
+        let socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
+        if path.is_dir() && !path.is_symlink() {
+            walk(&path, found);
+        } else if !socket {
+            found.push(path);
+        }
     }
 }
 

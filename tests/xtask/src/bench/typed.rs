@@ -1,6 +1,7 @@
 //! Typed rows: against polars, and what more frequent checkpoints cost.
 
 use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
@@ -8,12 +9,16 @@ use anyhow::{Result, ensure};
 use super::polars::{Done, Polars};
 use super::{Bench, run_pipeline};
 use crate::figure::{Figure, Op};
+use crate::flights::write_lines;
 use crate::multiset::{Difference, Lines};
 use crate::product::Cost;
 use crate::reader;
 use crate::values::Values;
 use crate::workshop::{Plan, Workshop};
 
+/// How the lines of the input begin. An encoder writes no such space: a line that came out with it was passed on as it
+/// came in, and never was columns.
+const SPACED: &str = "{ ";
 /// Columns are inferred from the rows.
 const SOURCE: &str = "schema = \"infer\"";
 /// The codec and level that polars is given, too.
@@ -87,9 +92,25 @@ fn run_polars(job: &Typed, polars: &Polars, way: &str, kind: &str, output: &Path
 }
 
 fn same_rows(job: &Typed, files: &[PathBuf], kind: &str, polars: &Polars, values: &mut Values) -> Result<()> {
+    if kind != "parquet" {
+        encoded_anew(files)?;
+    }
     let rows = if kind == "parquet" { polars.parquet_rows(files, values)? } else { rows_of(files, values)? };
     let difference = rows.against(&job.sent);
     ensure!(difference == Difference::default(), "{kind}: values differ from the input's: {difference:?}");
+    Ok(())
+}
+
+/// No file of JSON lines may hold a line as it came in.
+fn encoded_anew(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        let mut head = String::new();
+        BufReader::new(File::open(file)?).read_line(&mut head)?;
+        ensure!(
+            !head.starts_with(SPACED),
+            "rows came out as they came in: they never were columns, and nothing is shown"
+        );
+    }
     Ok(())
 }
 
@@ -110,7 +131,12 @@ struct Typed {
 impl Typed {
     fn new(bench: &Bench, parent: &Path) -> Result<Self> {
         let workshop = Workshop::new(parent, "typed")?;
-        let inputs = bench.inputs(&workshop.inputs())?;
+        let inputs: Vec<PathBuf> = (0..bench.arguments.copies)
+            .map(|copy| workshop.inputs().join(format!("flights-{copy:02}.jsonl")))
+            .collect();
+        for input in &inputs {
+            write_lines(input, bench.lines.iter().map(|line| line.replacen('{', SPACED, 1)))?;
+        }
         let sent = rows_of(&inputs, &mut Values::default())?;
         Ok(Self { workshop, inputs, sent })
     }
@@ -131,6 +157,7 @@ pub(super) fn checkpoint_cost(bench: &mut Bench) -> Result<()> {
             let output = job.workshop.output();
             let epochs = reader::epochs_with_rows(&output)?;
             let files: Vec<PathBuf> = reader::listing(&output)?.iter().map(|name| output.join(name)).collect();
+            encoded_anew(&files)?;
             let difference = rows_of(&files, &mut values)?.against(&job.sent);
             ensure!(difference == Difference::default(), "{interval_ms} ms: values differ: {difference:?}");
             job.workshop.clear()?;

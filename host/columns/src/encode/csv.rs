@@ -57,7 +57,12 @@ fn field(column: &Column<'_>, row: usize, out: &mut Vec<u8>, nested: &mut Vec<u8
             text(nested, out);
         }
         plain => {
+            let start = out.len();
             plain.plain(row, out);
+            // No bytes at all are not the same as no value.
+            if out.len() == start {
+                out.extend_from_slice(b"\"\"");
+            }
         }
     }
 }

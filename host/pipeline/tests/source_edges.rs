@@ -404,6 +404,7 @@ fn compression_is_told_by_content_and_a_name_that_disagrees_is_an_error() {
     assert!(error.to_string().starts_with("c.gz: expected gzip"), "{error}");
     let mut options = FilesOptions::new(dir.path(), vec!["c.gz".to_owned(), "a".to_owned()], Format::Raw);
     options.compression = Compression::None;
+    options.files_per_batch = 1;
     let source = FilesSource::new(options).unwrap();
     let all = read_from(&source, Encoding::Raw, None, 1, 1 << 20).unwrap();
     assert_eq!(all.text("c.gz"), "plain text\n");

@@ -73,14 +73,20 @@ impl Positions {
         }
     }
 
-    /// These positions with those of `moved` in place of what they were. What `moved` does not name keeps its place.
+    /// These positions with those of `moved` in place of what they were. What `moved` does not name keeps its place; a
+    /// partition whose position is empty now is forgotten.
     #[must_use]
     pub fn advanced(&self, moved: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut recent = BTreeMap::clone(&self.recent);
         let mut moved_bytes = 0;
         for (partition, position) in moved {
             moved_bytes += page::entry_bytes(&partition, &position);
-            recent.insert(partition, position);
+            if position.is_empty() && self.layers.is_empty() {
+                recent.remove(&partition);
+            } else {
+                // An empty position hides those in older layers, until it is merged into the oldest.
+                recent.insert(partition, position);
+            }
         }
         let limit = moved_bytes.saturating_mul(2).clamp(RECENT_SMALL, RECENT_LARGE);
         let bytes: usize = recent.iter().map(|(partition, position)| page::entry_bytes(partition, position)).sum();
@@ -162,13 +168,14 @@ impl<'a> Entries<'a> {
     /// Where a partition stands.
     pub fn get(&self, partition: &str) -> Option<&'a str> {
         let recent = self.positions.recent.get(partition).map(String::as_str);
-        recent.or_else(|| self.positions.layers.iter().rev().find_map(|layer| layer.get(partition)))
+        let found = recent.or_else(|| self.positions.layers.iter().rev().find_map(|layer| layer.get(partition)));
+        found.filter(|position| !position.is_empty())
     }
 
     /// All of them, sorted by partition.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, &'a str)> + use<'a> {
         let recent = self.positions.recent.iter().map(|(partition, position)| (&**partition, &**position));
-        layers::merged(&self.positions.layers, recent)
+        layers::merged(&self.positions.layers, recent).filter(|(_, position)| !position.is_empty())
     }
 
     /// How many. Looks at each of them.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate_pipeline::source::files::{self, FilesOptions, FilesSource};
+use tidegate_pipeline::source::files::{self, FilesOptions, FilesSource, FollowOptions};
 use tidegate_pipeline::source::generate::{GenerateOptions, GenerateSource};
 use tidegate_pipeline::source::stdin::{StdinOptions, StdinSource};
 use tidegate_pipeline::source::{Source, SourceError};
@@ -15,8 +15,8 @@ use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Plugin;
 
 use crate::config::{
-    CheckpointSection, Compression, Format, LimitsSection, OnBadRow, PipelineFile, Route, RowFormat, SourceKind,
-    SourceSection,
+    CheckpointSection, Compression, Format, LimitsSection, OnBadRow, OnLostRows, PipelineFile, Route, RowFormat,
+    SourceKind, SourceSection,
 };
 use crate::edits::SinkNow;
 use crate::encodings::{self, Encodings};
@@ -272,11 +272,14 @@ fn describe(
 
 fn build(file: &PipelineFile, section: &SourceSection) -> Result<Built, SourceError> {
     match &section.kind {
-        SourceKind::Files { paths, rows, compression, follow } => {
-            if *follow {
-                let expected = "following files is not built yet; remove it".to_owned();
-                return Err(SourceError::Configuration { key: "follow", expected });
-            }
+        SourceKind::Files { paths, rows, compression, follow, on_lost_rows } => {
+            let follow = follow.then(|| FollowOptions {
+                on_lost_rows: match on_lost_rows {
+                    OnLostRows::Stop => files::OnLostRows::Stop,
+                    OnLostRows::Warn => files::OnLostRows::Warn,
+                },
+                ..FollowOptions::default()
+            });
             let source = FilesSource::new(FilesOptions {
                 base: file.base.clone(),
                 paths: paths.clone(),
@@ -289,9 +292,13 @@ fn build(file: &PipelineFile, section: &SourceSection) -> Result<Built, SourceEr
                 },
                 max_line: usize::try_from(rows.max_line).unwrap_or(usize::MAX),
                 rate: section.rate,
+                files_per_batch: FilesOptions::FILES_PER_BATCH,
+                follow,
             })?;
             let tasks = match section.tasks {
                 Some(tasks) => tasks,
+                // How many there will be is not known.
+                None if follow.is_some() => DEFAULT_TASKS,
                 None => few(source.partitions()?.len()),
             };
             Ok(Built { source: Arc::new(source), tasks })

@@ -69,7 +69,7 @@ pub(super) enum Found {
     Record(usize),
     /// Nothing but the end.
     End,
-    /// Nothing whole, and filling the window was not allowed.
+    /// Nothing whole, and filling the window was not allowed, or there is no more yet.
     NotYet,
     /// A record that does not end, or is longer than allowed.
     TooLong,
@@ -121,7 +121,8 @@ impl Records {
                 return Ok((Found::TooLong, 0));
             }
             if window.ended() {
-                return Ok((Found::OpenQuote, 0));
+                let found = if window.may_grow() { Found::NotYet } else { Found::OpenQuote };
+                return Ok((found, 0));
             }
             if !may_fill {
                 return Ok((Found::NotYet, 0));

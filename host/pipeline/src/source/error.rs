@@ -30,6 +30,28 @@ pub enum SourceError {
         /// The next line that would have been read.
         next_line: u64,
     },
+    /// A followed file is nowhere, and not all of it was read.
+    Gone {
+        /// Its partition.
+        partition: String,
+        /// Its name when it was seen last.
+        name: String,
+        /// The last line that was read.
+        line: u64,
+        /// Bytes behind it, as far as they were seen.
+        unread: u64,
+        /// Another file has its name.
+        name_taken: bool,
+    },
+    /// A followed file is shorter than what was read of it, or begins otherwise, and no copy of it is found.
+    CutOff {
+        /// Its partition.
+        partition: String,
+        /// Its name.
+        name: String,
+        /// The last line that was read.
+        line: u64,
+    },
     /// What is there is not what was there at the checkpoint.
     Changed {
         /// Which partition.
@@ -133,6 +155,31 @@ impl fmt::Display for SourceError {
                  `paths` matches it any more. Put the file or the pattern back; a file may go once it is finished",
                 next_line.saturating_sub(1)
             ),
+            Self::Gone { partition, name, line, unread, name_taken } => {
+                write!(f, "{name}")?;
+                if partition != name {
+                    write!(f, " (partition {partition})")?;
+                }
+                let taken = if *name_taken { ", and another file has its name" } else { "" };
+                write!(
+                    f,
+                    ": was read up to line {line}, with {unread} more bytes seen behind it, and is not found in its \
+                     directory any more{taken}; rows of it may be lost. Put it back there, under any name, uncompressed; \
+                     or set `on-lost-rows = \"warn\"` to go on without them"
+                )
+            }
+            Self::CutOff { partition, name, line } => {
+                write!(f, "{name}")?;
+                if partition != name {
+                    write!(f, " (partition {partition})")?;
+                }
+                write!(
+                    f,
+                    ": was truncated or overwritten after line {line} was read, and no copy of its old content is found \
+                     in its directory; rows written behind that line before may be lost, and it is read from its start. \
+                     If it is not: put a copy of the old content there, or set `on-lost-rows = \"warn\"`"
+                )
+            }
             Self::Changed { partition, how } => write!(
                 f,
                 "{partition}: {how}, so the position of the checkpoint does not fit it. Put the old content back, or \

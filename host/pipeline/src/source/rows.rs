@@ -145,7 +145,7 @@ impl Rows {
     }
 
     /// Rows up to about `most_bytes` and `most_rows` (bad ones count). `None` at the end. May be without rows where
-    /// only blank lines or a header were read.
+    /// only blank lines or a header were read, or, of an input that may grow, where no row is whole.
     pub(super) fn next(&mut self, most_bytes: usize, most_rows: u64) -> Result<Option<Taken>, RowsError> {
         if self.window.unread().is_empty() {
             if self.window.ended() {
@@ -188,13 +188,19 @@ impl Rows {
                 return Ok(taken);
             }
             if self.window.next_too_long(self.longest) {
-                let (raw, raw_len) = self.window.drop_line(BAD_ROW_CLIP)?;
+                let Some((raw, raw_len)) = self.window.drop_line(BAD_ROW_CLIP)? else {
+                    return Ok(Taken::default());
+                };
                 let reason = format!(
                     "the line has {raw_len} bytes, `max-line` allows {}; raise it if such lines are right",
                     self.longest
                 );
                 let bad = BadRow { partition: self.partition.to_string(), line, reason, raw, raw_len };
                 return Ok(Taken { bad: vec![bad], ..Taken::default() });
+            }
+            if self.window.ended() {
+                // What was taken is all that is whole.
+                return Ok(Taken::default());
             }
             self.window.fill(self.longest)?;
         }

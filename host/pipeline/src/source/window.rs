@@ -78,6 +78,12 @@ pub(super) struct Window {
     ended: bool,
     /// The last newline of `unread` is not in the input.
     added_newline: bool,
+    /// The input may grow: a last line without a newline is no line yet.
+    growing: bool,
+    /// Bytes at the end that are no whole line yet, where the input may grow.
+    torn: usize,
+    /// A line was taken in pieces, and its end is not there yet: what this window says of itself counts no more.
+    torn_apart: bool,
     started: bool,
     /// Bytes of the input taken, a byte-order mark among them.
     offset: u64,
@@ -113,12 +119,34 @@ impl Window {
             whole: 0,
             ended: false,
             added_newline: false,
+            growing: false,
+            torn: 0,
+            torn_apart: false,
             started: offset > 0,
             offset,
             lines,
             tail,
             checksum,
         }
+    }
+
+    /// The input may grow: its last line is only taken when it has a newline.
+    pub(super) fn growing(self) -> Self {
+        Self { growing: true, ..self }
+    }
+
+    pub(super) fn may_grow(&self) -> bool {
+        self.growing
+    }
+
+    /// How many bytes there are behind those taken, at the end of an input that may grow.
+    pub(super) fn left(&self) -> usize {
+        self.unread.len() + self.torn
+    }
+
+    /// The window took the first part of a line that has no end yet; it has to be thrown away.
+    pub(super) fn is_torn_apart(&self) -> bool {
+        self.torn_apart
     }
 
     pub(super) fn offset(&self) -> u64 {
@@ -181,11 +209,16 @@ impl Window {
         }
         let mark = if !self.started && block.starts_with(BOM) { BOM.len() } else { 0 };
         self.started = true;
-        if self.ended && block.len() > mark && block.last() != Some(&b'\n') {
+        if self.ended && !self.growing && block.len() > mark && block.last() != Some(&b'\n') {
             block.push(b'\n');
             self.added_newline = true;
         }
         self.whole = memrchr(b'\n', &block).map_or(0, |at| at + 1);
+        if self.ended && self.growing {
+            let end = self.whole.max(mark);
+            self.torn = block.len() - end;
+            block.truncate(end);
+        }
         self.unread = Bytes::from_owner(Pooled { block, pool: self.pool.clone() });
         if mark > 0 {
             self.unread.advance(mark);
@@ -248,8 +281,9 @@ impl Window {
         memchr(b'\n', &self.unread).unwrap_or(self.unread.len()) > longest
     }
 
-    /// Takes the next line without keeping more than its first `clip` bytes; also gives its length.
-    pub(super) fn drop_line(&mut self, clip: usize) -> Result<(Bytes, u64), std::io::Error> {
+    /// Takes the next line without keeping more than its first `clip` bytes; also gives its length. `None`: it has no
+    /// end yet, see [`Self::is_torn_apart`].
+    pub(super) fn drop_line(&mut self, clip: usize) -> Result<Option<(Bytes, u64)>, std::io::Error> {
         let mut head = Vec::new();
         let mut length = 0u64;
         loop {
@@ -258,8 +292,12 @@ impl Window {
             let piece = &piece[..end.unwrap_or(piece.len())];
             head.extend_from_slice(&piece[..piece.len().min(clip - head.len())]);
             length += piece.len() as u64;
+            if end.is_none() && self.growing && self.ended {
+                self.torn_apart = true;
+                return Ok(None);
+            }
             if end.is_some() || self.finished() {
-                return Ok((Bytes::from(head), length));
+                return Ok(Some((Bytes::from(head), length)));
             }
             self.fill(0)?;
         }

@@ -80,7 +80,10 @@ pub(crate) fn read_from(
 }
 
 pub(crate) fn files(dir: &Path, pattern: &str, format: Format) -> FilesSource {
-    FilesSource::new(FilesOptions::new(dir, vec![pattern.to_owned()], format)).expect("good options")
+    let mut options = FilesOptions::new(dir, vec![pattern.to_owned()], format);
+    // So that it is known whose rows a batch has.
+    options.files_per_batch = 1;
+    FilesSource::new(options).expect("good options")
 }
 
 pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {

@@ -73,15 +73,18 @@ pub(super) fn put_aside(layers: &mut Vec<Layer>, recent: &BTreeMap<String, Strin
         if older.bytes() >= newer.bytes().saturating_mul(2) || !older.is_loaded() || !newer.is_loaded() {
             return;
         }
-        let merged = merge(older, newer);
+        let merged = merge(older, newer, layers.len() == 2);
         layers.truncate(layers.len() - 2);
-        layers.push(merged);
+        if !merged.pages.is_empty() {
+            layers.push(merged);
+        }
     }
 }
 
-/// Both as one. Pages of `older` that nothing in `newer` falls into stay as they are.
-fn merge(older: &Layer, newer: &Layer) -> Layer {
-    let mut cutter = Cutter::new(older.bytes().saturating_add(newer.bytes()));
+/// Both as one. Pages of `older` that nothing in `newer` falls into stay as they are. Under the oldest layer there is
+/// nothing that an empty position could hide.
+fn merge(older: &Layer, newer: &Layer, oldest: bool) -> Layer {
+    let mut cutter = Cutter { drops_empty: oldest, ..Cutter::new(older.bytes().saturating_add(newer.bytes())) };
     let mut moved = newer.entries().peekable();
     for (at, page) in older.pages.iter().enumerate() {
         let end = older.pages.get(at + 1).and_then(|next| next.entry(0)).map(|(first, _)| first);
@@ -114,15 +117,19 @@ struct Cutter<'a> {
     pages: Vec<Arc<Page>>,
     entries: Vec<(&'a str, &'a str)>,
     bytes: usize,
+    drops_empty: bool,
 }
 
 impl<'a> Cutter<'a> {
     fn new(total: usize) -> Self {
         let target = (total / PAGES).clamp(PAGE_SMALL, PAGE_LARGE);
-        Self { target, pages: Vec::new(), entries: Vec::new(), bytes: 0 }
+        Self { target, pages: Vec::new(), entries: Vec::new(), bytes: 0, drops_empty: false }
     }
 
     fn add(&mut self, partition: &'a str, position: &'a str) {
+        if self.drops_empty && position.is_empty() {
+            return;
+        }
         let bytes = entry_bytes(partition, position);
         if self.bytes + bytes > self.target && !self.entries.is_empty() {
             self.end_page();

@@ -27,6 +27,24 @@ fn new_bytes(before: &Positions, after: &Positions) -> u64 {
 }
 
 #[test]
+fn partitions_that_are_forgotten_take_no_room_for_ever() {
+    let mut positions = Positions::new();
+    for round in 0..300 {
+        let moved = (0..40).map(|number| entry(round * 40 + number, 1));
+        let old = round.checked_sub(2);
+        let forgotten = old.into_iter().flat_map(|old| (0..40).map(move |n| (entry(old * 40 + n, 1).0, String::new())));
+        positions = positions.advanced(moved.chain(forgotten));
+        let entries = positions.entries().unwrap();
+        assert_eq!(entries.iter().count(), entries.count());
+        assert_eq!(entries.count(), if round == 0 { 40 } else { 80 });
+        assert!(entries.get(&entry(round * 40, 1).0).is_some());
+        assert!(old.is_none_or(|old| entries.get(&entry(old * 40, 1).0).is_none()));
+        let kept: u64 = positions.chunks().map(|chunk| chunk.bytes).sum();
+        assert!(kept < 300_000, "{round}: {kept} bytes");
+    }
+}
+
+#[test]
 fn positions_are_a_map_whatever_is_put_aside() {
     for seed in 0..20 {
         let mut dice = Dice(seed);

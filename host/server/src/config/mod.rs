@@ -106,6 +106,15 @@ pub struct SourceSection {
     pub rate: Option<u64>,
 }
 
+/// What happens when rows that were not read cannot be found any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLostRows {
+    /// The pipeline stops.
+    Stop,
+    /// A warning tells what is lost, and it goes on.
+    Warn,
+}
+
 /// The kinds of sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceKind {
@@ -119,6 +128,8 @@ pub enum SourceKind {
         compression: Compression,
         /// Read on as files grow and new ones appear.
         follow: bool,
+        /// What happens when rows of a followed file cannot be found any more.
+        on_lost_rows: OnLostRows,
     },
     /// Made from a seed.
     Generate {

@@ -167,9 +167,19 @@ impl<'d, 'i> Reading<'d, 'i> {
                 });
                 let (tasks, rate) = (section.small("tasks"), section.integer("rate"));
                 let follow = section.boolean("follow");
+                let on_lost_rows = section.word("on-lost-rows").map(|word| match word.as_str() {
+                    "warn" => OnLostRows::Warn,
+                    _ => OnLostRows::Stop,
+                });
                 let (rows, compression) = (rows?, compression?);
                 self.check_parquet(&section, &rows, compression);
-                let kind = SourceKind::Files { paths: paths?, rows, compression, follow: follow? };
+                let kind = SourceKind::Files {
+                    paths: paths?,
+                    rows,
+                    compression,
+                    follow: follow?,
+                    on_lost_rows: on_lost_rows?,
+                };
                 Some(SourceSection { kind, tasks, rate })
             }
         }

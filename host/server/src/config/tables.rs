@@ -110,6 +110,12 @@ pub(crate) const FILES: Table = Table {
             Default("false"),
             "read on as files grow and new ones appear; the pipeline then ends only when it is stopped",
         ),
+        key(
+            "on-lost-rows",
+            OneOf(&["stop", "warn"]),
+            Default("stop"),
+            "with follow: what to do if a file is gone before its end was read; warn goes on without its last rows",
+        ),
         TASKS,
         key(
             "compression",

@@ -23,7 +23,7 @@ pub(super) fn discover(base: &Path, patterns: &[String]) -> Result<Found, Source
         let expected = "must name at least one file or pattern".to_owned();
         return Err(SourceError::Configuration { key: "paths", expected });
     }
-    let base = normal(&std::path::absolute(base).map_err(|error| SourceError::Io { path: base.to_owned(), error })?);
+    let base = self::base(base)?;
     let mut found = Found::new();
     let mut seen = BTreeSet::new();
     for pattern in patterns {
@@ -36,6 +36,12 @@ pub(super) fn discover(base: &Path, patterns: &[String]) -> Result<Found, Source
     }
     refuse_second_names(&found)?;
     Ok(found)
+}
+
+/// The directory that names count from, as an absolute path.
+pub(super) fn base(base: &Path) -> Result<PathBuf, SourceError> {
+    let absolute = std::path::absolute(base).map_err(|error| SourceError::Io { path: base.to_owned(), error })?;
+    Ok(normal(&absolute))
 }
 
 /// Whether the pattern would match a file, whatever its name, that lies directly in `dir`. Patterns with `**` are judged
@@ -78,7 +84,7 @@ fn refuse_second_names(found: &Found) -> Result<(), SourceError> {
 }
 
 /// Refuses what is neither a file nor a directory: leaving it out in silence would lose what someone wants to be read.
-fn refuse_special(kind: FileType, path: &Path) -> Result<(), SourceError> {
+pub(super) fn refuse_special(kind: FileType, path: &Path) -> Result<(), SourceError> {
     let what = match kind {
         kind if kind.is_fifo() => "a FIFO",
         kind if kind.is_socket() => "a socket",
@@ -94,21 +100,34 @@ fn refuse_special(kind: FileType, path: &Path) -> Result<(), SourceError> {
 }
 
 fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
+    let mut files = Vec::new();
+    let root = search(base, pattern, &mut |found| {
+        files.push(found?);
+        Ok(())
+    })?;
+    if files.is_empty() {
+        return Err(SourceError::NothingMatches { pattern: pattern.to_owned(), searched: root });
+    }
+    Ok(files)
+}
+
+/// Hands over every file that the pattern matches, and whatever is in the way; goes on for as long as it is told to.
+/// Gives the directory that was searched.
+///
+/// # Errors
+/// The pattern is none, or what `each` answers.
+pub(super) fn search(
+    base: &Path,
+    pattern: &str,
+    each: &mut dyn FnMut(Result<PathBuf, SourceError>) -> Result<(), SourceError>,
+) -> Result<PathBuf, SourceError> {
     let nothing =
         |searched: &Path| SourceError::NothingMatches { pattern: pattern.to_owned(), searched: searched.to_owned() };
     let (root, rest) = split(base, pattern);
     let Some(rest) = rest else {
-        // A plain path.
-        return match std::fs::metadata(&root) {
-            Ok(data) if data.is_file() => Ok(vec![root]),
-            Ok(data) => {
-                refuse_special(data.file_type(), &root)?;
-                let expected = format!("`{pattern}` is not a file; to read a directory's files, write `{pattern}/*`");
-                Err(SourceError::Configuration { key: "paths", expected })
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(nothing(root.parent().unwrap_or(&root))),
-            Err(error) => Err(SourceError::Io { path: root, error }),
-        };
+        let searched = root.parent().unwrap_or(&root).to_owned();
+        each(plain_file(pattern, root))?;
+        return Ok(searched);
     };
     let matcher = compile(pattern, &rest)?;
     let hidden = is_hidden(&rest);
@@ -116,7 +135,6 @@ fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
     if !rest.contains("**") {
         walk = walk.max_depth(rest.split('/').count());
     }
-    let mut files = Vec::new();
     // Names that begin with a dot are left out, as shells do: they are other programs' unfinished files.
     let visible = |entry: &walkdir::DirEntry| {
         hidden || entry.depth() == 0 || !entry.file_name().as_encoded_bytes().starts_with(b".")
@@ -124,20 +142,37 @@ fn matches(base: &Path, pattern: &str) -> Result<Vec<PathBuf>, SourceError> {
     for entry in walk.into_iter().filter_entry(visible) {
         let entry = match entry {
             Ok(entry) => entry,
-            Err(error) => return Err(walk_error(error, &root, nothing(&root))),
+            Err(error) => {
+                each(Err(walk_error(error, &root, nothing(&root))))?;
+                continue;
+            }
         };
         let inside = entry.path().strip_prefix(&root).unwrap_or(entry.path());
         if matcher.is_match(inside) {
-            refuse_special(entry.file_type(), entry.path())?;
-            if entry.file_type().is_file() {
-                files.push(entry.into_path());
+            match refuse_special(entry.file_type(), entry.path()) {
+                Err(error) => each(Err(error))?,
+                Ok(()) if entry.file_type().is_file() => each(Ok(entry.into_path()))?,
+                Ok(()) => {}
             }
         }
     }
-    if files.is_empty() {
-        return Err(nothing(&root));
+    Ok(root)
+}
+
+fn plain_file(pattern: &str, path: PathBuf) -> Result<PathBuf, SourceError> {
+    match std::fs::metadata(&path) {
+        Ok(data) if data.is_file() => Ok(path),
+        Ok(data) => {
+            refuse_special(data.file_type(), &path)?;
+            let expected = format!("`{pattern}` is not a file; to read a directory's files, write `{pattern}/*`");
+            Err(SourceError::Configuration { key: "paths", expected })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let searched = path.parent().unwrap_or(&path).to_owned();
+            Err(SourceError::NothingMatches { pattern: pattern.to_owned(), searched })
+        }
+        Err(error) => Err(SourceError::Io { path, error }),
     }
-    Ok(files)
 }
 
 fn compile(pattern: &str, rest: &str) -> Result<GlobMatcher, SourceError> {
@@ -174,7 +209,7 @@ fn split(base: &Path, pattern: &str) -> (PathBuf, Option<String>) {
 }
 
 /// Resolves `.` and `..` by the letter.
-fn normal(path: &Path) -> PathBuf {
+pub(super) fn normal(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
@@ -186,7 +221,7 @@ fn normal(path: &Path) -> PathBuf {
     out
 }
 
-fn name(base: &Path, path: &Path, absolute: bool) -> Result<String, SourceError> {
+pub(super) fn name(base: &Path, path: &Path, absolute: bool) -> Result<String, SourceError> {
     let name = match path.strip_prefix(base) {
         Ok(inside) => inside.to_owned(),
         Err(_) if absolute => path.to_owned(),

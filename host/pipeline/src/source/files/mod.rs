@@ -19,6 +19,8 @@
 
 mod absent;
 mod discover;
+mod follow;
+mod gather;
 mod partition;
 mod position;
 mod reader;
@@ -33,6 +35,7 @@ use tidegate_protocol::record::SourceCut;
 
 use self::absent::Absent;
 pub use self::discover::reaches;
+pub use self::follow::{FollowOptions, OnLostRows};
 use self::partition::{Partition, Settings};
 use self::position::Position;
 use self::reader::FilesReader;
@@ -57,16 +60,32 @@ pub struct FilesOptions {
     pub max_line: usize,
     /// Rows per second over all tasks.
     pub rate: Option<u64>,
+    /// Files whose rows may share a batch.
+    pub files_per_batch: usize,
+    /// Reads files as they grow and appear, without an end.
+    pub follow: Option<FollowOptions>,
 }
 
 impl FilesOptions {
     /// Default length limit of a line: 1 MiB.
     pub const MAX_LINE: usize = 1 << 20;
 
+    /// Default number of files that may share a batch.
+    pub const FILES_PER_BATCH: usize = 256;
+
     /// Options with defaults.
     pub fn new(base: impl Into<PathBuf>, paths: Vec<String>, format: Format) -> Self {
         let compression = Compression::Auto;
-        Self { base: base.into(), paths, format, compression, max_line: Self::MAX_LINE, rate: None }
+        Self {
+            base: base.into(),
+            paths,
+            format,
+            compression,
+            max_line: Self::MAX_LINE,
+            rate: None,
+            files_per_batch: Self::FILES_PER_BATCH,
+            follow: None,
+        }
     }
 }
 
@@ -99,6 +118,13 @@ impl FilesSource {
         if options.rate == Some(0) {
             return wrong("rate", "must be at least 1 row per second; leave it out for no limit");
         }
+        if options.follow.is_some() && !matches!(options.compression, Compression::Auto | Compression::None) {
+            return wrong(
+                "follow",
+                "does not go with `compression`: how far a compressed file is written cannot be told; follow files that \
+                 are not compressed",
+            );
+        }
         Ok(Self { options })
     }
 
@@ -119,7 +145,7 @@ impl FilesSource {
         let mut missing = None;
         let known = restored.map(|cut| cut.partitions.entries()).transpose()?;
         for (name, text) in known.iter().flat_map(Entries::iter) {
-            let position = Position::parse(name, text)?;
+            let position = Position::parse_still(name, text)?;
             match found.remove(name) {
                 Some(path) => {
                     partitions.push(Partition::find(name, path, Some(position), self.options.compression)?);
@@ -150,6 +176,27 @@ impl FilesSource {
         missing.map_or(Ok(Found { partitions, gone }), Err)
     }
 
+    fn follow(
+        &self,
+        options: FollowOptions,
+        settings: Settings,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+        limiter: Option<Arc<RateLimiter>>,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        let known = restored.map(|cut| cut.partitions.entries()).transpose()?;
+        let restored = known.iter().flat_map(Entries::iter);
+        let restored = restored.map(|(name, text)| Ok((name.to_owned(), Position::parse(name, text)?)));
+        let files = follow::Files {
+            base: discover::base(&self.options.base)?,
+            paths: self.options.paths.clone(),
+            settings,
+            options,
+            per_batch: self.options.files_per_batch.max(1),
+        };
+        follow::open(files, restored.collect::<Result<_, _>>()?, tasks.max(1) as usize, limiter)
+    }
+
     /// Whether rows can have been read up to there. Not in a CSV file with a header alone: a day without data looks like
     /// any other.
     fn may_have_rows(&self, position: &Position) -> bool {
@@ -162,12 +209,17 @@ impl FilesSource {
 
 impl Source for FilesSource {
     fn contract(&self) -> SourceContract {
-        let FilesOptions { paths, format, .. } = &self.options;
+        let FilesOptions { paths, format, follow, .. } = &self.options;
         SourceContract {
             replayable: true,
-            bounded: true,
+            bounded: follow.is_none(),
             encodings: format.encodings(),
-            describe: format!("files: {} as {}", paths.join(", "), format.name()),
+            describe: format!(
+                "files: {} as {}{}",
+                paths.join(", "),
+                format.name(),
+                if follow.is_some() { ", followed" } else { "" }
+            ),
         }
     }
 
@@ -178,7 +230,6 @@ impl Source for FilesSource {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
-        let Found { partitions, mut gone } = self.find(restored)?;
         let settings = Settings {
             format: self.options.format.clone(),
             compression: self.options.compression,
@@ -186,11 +237,16 @@ impl Source for FilesSource {
             longest: self.options.max_line,
         };
         let limiter = self.options.rate.map(|rate| Arc::new(RateLimiter::new(rate)));
+        if let Some(options) = self.options.follow {
+            return self.follow(options, settings, restored, tasks, limiter);
+        }
+        let Found { partitions, mut gone } = self.find(restored)?;
         Ok(deal(partitions, tasks)
             .into_iter()
             .map(|share| {
                 let kept = std::mem::take(&mut gone);
-                let reader = FilesReader::new(share, kept, settings.clone(), limiter.clone());
+                let files = self.options.files_per_batch.max(1);
+                let reader = FilesReader::new(share, kept, settings.clone(), limiter.clone(), files);
                 Box::new(reader) as Box<dyn Reader>
             })
             .collect())

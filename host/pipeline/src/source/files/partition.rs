@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tidegate_protocol::plugin::Encoding;
 
-use super::position::{Identity, Position, read_tail};
+use super::position::{Identity, Position, open_file, read_tail};
 use crate::source::input::{Compression, Input};
 use crate::source::rows::{Format, Rows, RowsError, Taken};
 use crate::source::window::{Window, digest};
@@ -58,7 +58,7 @@ pub(super) fn identify(
     compression: Compression,
 ) -> Result<(File, Identity, Compression), SourceError> {
     let io = |error| SourceError::Io { path: path.to_owned(), error };
-    let file = File::open(path).map_err(io)?;
+    let (file, _) = open_file(path).map_err(io)?;
     let mut identity = Identity::of(&file).map_err(io)?;
     let by_content = Compression::of(&identity.head);
     let by_name = match path.extension().and_then(|extension| extension.to_str()) {

@@ -1,8 +1,10 @@
 //! Where a file was left, and whether it is still that file.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
@@ -37,9 +39,51 @@ pub(super) struct Position {
     /// CRC-32C of all content before `offset`, of compressed files only: they are read again up to there anyway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) checksum: Option<u32>,
+    /// Of a followed file: which one it is on its disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) file: Option<FileId>,
+    /// Of a followed file: the name under which it was seen last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<String>,
+}
+
+/// Which file it is, whatever its name. Only as good as the disk: a number may be given again to a new file once this
+/// one is deleted, and be another one after the disk was copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileId {
+    /// The device; may be numbered anew when the machine starts again.
+    pub(super) dev: u64,
+    /// The inode.
+    pub(super) ino: u64,
+    /// When it was created, in nanoseconds since 1970, where the file system tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) born: Option<u64>,
+}
+
+impl FileId {
+    pub(super) fn of(data: &Metadata) -> Self {
+        let born = data.created().ok().and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        let born = born.and_then(|born| u64::try_from(born.as_nanos()).ok());
+        Self { dev: data.dev(), ino: data.ino(), born }
+    }
+
+    /// As far as can be told without looking inside.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.ino == other.ino
+            && match (self.born, other.born) {
+                (Some(one), Some(other)) => one == other,
+                _ => self.dev == other.dev,
+            }
+    }
 }
 
 impl Position {
+    /// At the start of a file of which nothing is known, and which is not compressed.
+    pub(super) fn nowhere() -> Self {
+        Self::start(&Identity { size: 0, head: Vec::new(), compressed: false })
+    }
+
     /// At the start of a file.
     pub(super) fn start(identity: &Identity) -> Self {
         let mut start = Self {
@@ -52,6 +96,8 @@ impl Position {
             head: digest(&[]),
             tail: digest(&[]),
             checksum: identity.compressed.then_some(0),
+            file: None,
+            name: None,
         };
         start.cover_head(&identity.head, identity.compressed);
         start
@@ -76,6 +122,31 @@ impl Position {
             return Err(wrong(format!("{} lines in {} bytes cannot be", position.line, position.offset)));
         }
         Ok(position)
+    }
+
+    /// A position of a source that does not follow.
+    pub(super) fn parse_still(partition: &str, text: &str) -> Result<Self, SourceError> {
+        let position = Self::parse(partition, text)?;
+        if position.file.is_some() || position.name.is_some() {
+            let problem =
+                "it was written with `follow = true`; set that again, or give the source a new name".to_owned();
+            return Err(SourceError::Position { partition: partition.to_owned(), problem });
+        }
+        Ok(position)
+    }
+
+    /// Whether all that was read up to here stands at the beginning of this file, as far as its first 4 KiB and the
+    /// last 1 KiB tell.
+    pub(super) fn fits(&self, file: &File, size: u64) -> io::Result<bool> {
+        if size < self.offset {
+            return Ok(false);
+        }
+        let head_len = usize::try_from(self.head_len).unwrap_or(usize::MAX);
+        if head_len > HEAD {
+            return Ok(false);
+        }
+        let head = read_at(file, 0, head_len)?;
+        Ok(head.len() == head_len && digest(&head) == self.head && digest(&read_tail(file, self.offset)?) == self.tail)
     }
 
     pub(super) fn to_json(&self) -> String {
@@ -163,6 +234,16 @@ impl Identity {
     }
 }
 
+/// Opens a file for reading; never waits, whatever stands there now.
+pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
+    let file = File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
+    let data = file.metadata()?;
+    if !data.is_file() {
+        return Err(io::Error::other("it is not a file any more"));
+    }
+    Ok((file, data))
+}
+
 /// Up to [`TAIL`] bytes before `offset`.
 pub(super) fn read_tail(file: &File, offset: u64) -> io::Result<Vec<u8>> {
     let length = offset.min(TAIL as u64);
@@ -170,7 +251,7 @@ pub(super) fn read_tail(file: &File, offset: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads without moving the file's own position.
-fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut read = 0;
     while read < length {

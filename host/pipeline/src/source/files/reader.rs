@@ -6,12 +6,10 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::BoxFuture;
 use tokio::task::JoinHandle;
 
+use super::gather::Gather;
 use super::partition::{OpenPartition, Partition, Settings, Step};
 use crate::source::rate::RateLimiter;
-use crate::source::{Read, Reader, SourceBatch, SourceError};
-
-/// Partitions that end without rows within one batch, before it is handed out.
-const MOST_POSITIONS: usize = 256;
+use crate::source::{Read, Reader, SourceError};
 
 /// See the module.
 pub(super) struct FilesReader {
@@ -34,11 +32,12 @@ impl FilesReader {
         gone: Vec<(String, String)>,
         settings: Settings,
         limiter: Option<Arc<RateLimiter>>,
+        files_per_batch: usize,
     ) -> Self {
         let mut initial = gone;
         initial.extend(share.iter().map(|p| (p.name.to_string(), p.position.to_json())));
         let waiting = share.into_iter().filter(|p| !p.position.done).collect();
-        let files = Some(Box::new(Files { settings, waiting, open: None }));
+        let files = Some(Box::new(Files { settings, waiting, open: None, files_per_batch }));
         Self { initial, files, running: None, limiter }
     }
 
@@ -97,6 +96,7 @@ struct Files {
     settings: Settings,
     waiting: VecDeque<Partition>,
     open: Option<OpenPartition>,
+    files_per_batch: usize,
 }
 
 impl Files {
@@ -104,10 +104,10 @@ impl Files {
         self.open.is_none() && self.waiting.is_empty()
     }
 
-    /// The next batch: rows of one file, behind the ends of files that had nothing more.
+    /// The next batch: rows of one large file or of several small ones.
     fn read(&mut self, most_bytes: usize, most_rows: u64) -> Result<Read, SourceError> {
-        let mut batch = SourceBatch::default();
-        while batch.positions.len() < MOST_POSITIONS {
+        let mut gather = Gather::new(most_bytes, most_rows, self.files_per_batch);
+        while let Some((bytes, rows)) = gather.room() {
             let open = match &mut self.open {
                 Some(open) => open,
                 None => match self.waiting.pop_front() {
@@ -115,25 +115,22 @@ impl Files {
                     None => break,
                 },
             };
-            let step = open.step(most_bytes, most_rows)?;
+            let step = open.step(bytes, rows)?;
             if matches!(step, Step::Skipping) {
                 break;
             }
-            batch.positions.push((open.name().to_string(), open.position().to_json()));
+            if let Step::Taken(taken) = step {
+                gather.add(taken);
+            }
+            gather.moved(open.name(), open.position().to_json());
             if open.position().done {
                 self.open = None;
             }
-            if let Step::Taken(taken) = step {
-                batch.bytes = taken.bytes;
-                batch.rows = taken.rows;
-                batch.bad = taken.bad;
-                break;
-            }
         }
-        Ok(match (batch.positions.is_empty(), self.ended()) {
-            (false, _) => Read::Rows(batch),
-            (true, false) => Read::Idle,
-            (true, true) => Read::End,
+        Ok(match (gather.finish(), self.ended()) {
+            (Some(batch), _) => Read::Rows(batch),
+            (None, false) => Read::Idle,
+            (None, true) => Read::End,
         })
     }
 }

@@ -1,0 +1,360 @@
+//! Files that grow, and files that appear: read as they come, without an end.
+//!
+//! - **Looking.** Every now and then one task looks at the directories that the patterns name, for all of them: names,
+//!   inodes and sizes. This works on any file system, and takes at most a twentieth of the time. A new file goes to the
+//!   task with the least left to read, or to the one that read what was under its name before.
+//! - **A row is whole** when its newline is there (in CSV: the one outside of quotes). A torn last line waits, over
+//!   barriers and restarts, and is never handed out in parts. A file with no newline at its end is not at its end.
+//! - **A file is the same file** by inode and time of creation, and if what was read of it is still at its beginning
+//!   (the first 4 KiB and the 1 KiB before the position). Its partition is called like the file when it was found first,
+//!   with a number where that name is taken: `app.log`, `app.log#2`. Inodes that another disk numbers anew do no harm:
+//!   then the content alone tells, as it does after `rsync`, which writes files anew.
+//! - **Renamed and created anew**, as rotation does: the old file is read to its end, under whatever name it has in its
+//!   directory now, or without any while it is open; then the new one. Several rotations between two looks: files that
+//!   came and went in between are known by their names (the log's, with a number or a date), and by having been written
+//!   after the last one that was known. A pattern may match rotated names too; nothing is read twice.
+//! - **Copied and truncated**: a file that became shorter, or begins otherwise, is read from its start; before that the
+//!   copy is read from where the original was left, if one is found in its directory. If not, a warning tells from
+//!   which line on rows may be lost. What is written between copying and truncating is lost with any reader. A file that
+//!   holds nothing but the beginning of another one, and is named as if made from it, is held back as its copy.
+//! - **Rows that cannot be found any more are an error**: a file that is gone before its end, or whose name another file
+//!   has taken while nobody looked. `on-lost-rows = "warn"` goes on instead. Never is another position taken for it.
+//! - **Deleted** files that were read to their end are fine. While one is open it is read on for ten looks more.
+//! - **Positions are forgotten** of files that were deleted, at once; of files that are out of reach otherwise, all but
+//!   the newest thousand; of files rotated to names that no pattern matches, all but the newest 64. One that comes back
+//!   after that is a new file.
+//! - **Links**: a symbolic link is the file that it leads to. Of several names of one file, one counts, and another
+//!   takes its place when it goes. A link that leads elsewhere is a rotation.
+//! - **What cannot be opened** is told and tried again, at first at the next look, then more and more seldom. At the
+//!   start it is an error. So are files that are compressed, then and later: of those there is no telling how far they
+//!   are written.
+//! - **Holes**: a file that grows by a hole has zero bytes there, which belong to the line they are in, as any others. A
+//!   program that goes on writing far behind the start of a file that was truncated leaves such a hole at its beginning;
+//!   have it open its file for appending.
+
+mod generation;
+mod look;
+mod names;
+mod recognise;
+mod registry;
+mod tail;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tidegate_protocol::plugin::BoxFuture;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use self::look::Look;
+use self::registry::Registry;
+use self::tail::{Order, Refusal, Tail};
+use super::gather::Gather;
+use super::partition::Settings;
+use super::position::Position;
+use crate::source::rate::RateLimiter;
+use crate::source::{Read, Reader, SourceBatch, SourceError};
+
+/// How long a reader waits before it answers that there is nothing.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Looking takes at most this part of the time.
+const SHARE: u32 = 20;
+/// Bytes read of one file before another one has its turn.
+const TURN: u64 = 16 << 20;
+
+/// How files are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FollowOptions {
+    /// Time between two looks at the directories, at least. Zero: a look for every call of [`Reader::next`].
+    pub poll: Duration,
+    /// What to do if rows cannot be found any more.
+    pub on_lost_rows: OnLostRows,
+}
+
+impl Default for FollowOptions {
+    fn default() -> Self {
+        Self { poll: Duration::from_millis(250), on_lost_rows: OnLostRows::Stop }
+    }
+}
+
+/// What to do if rows that were not read cannot be found any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnLostRows {
+    /// It is an error.
+    Stop,
+    /// It is told, and reading goes on with what there is.
+    Warn,
+}
+
+fn compressed(name: &str) -> SourceError {
+    let expected = format!(
+        "`{name}` is compressed, and compressed files cannot be followed: how far they are written cannot be told. Make \
+         the patterns of `paths` match only files that are not compressed, or read it with a source of its own"
+    );
+    SourceError::Configuration { key: "follow", expected }
+}
+
+/// Which files, and how to read them.
+pub(super) struct Files {
+    /// Absolute.
+    pub(super) base: PathBuf,
+    pub(super) paths: Vec<String>,
+    pub(super) settings: Settings,
+    pub(super) options: FollowOptions,
+    /// Whose rows may share a batch.
+    pub(super) per_batch: usize,
+}
+
+/// What the readers of a source share.
+struct Shared {
+    files: Files,
+    registry: Mutex<Registry>,
+    looks: Mutex<Looks>,
+}
+
+impl Shared {
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        self.registry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn looks(&self) -> MutexGuard<'_, Looks> {
+        self.looks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is the caller's turn to look now. Who is told so has to.
+    fn claim_look(&self) -> bool {
+        let mut looks = self.looks();
+        let due = looks.next(self.files.options.poll) <= Instant::now();
+        !looks.under_way && std::mem::replace(&mut looks.under_way, due) != due
+    }
+
+    fn look(&self) -> Result<(), SourceError> {
+        let start = Instant::now();
+        let looked =
+            Look::take(&self.files.base, &self.files.paths).and_then(|look| self.registry().work_in(look, false));
+        let pause = match self.files.options.poll {
+            Duration::ZERO => Duration::ZERO,
+            poll => poll.max(start.elapsed().saturating_mul(SHARE)),
+        };
+        *self.looks() = Looks { next: Some(Instant::now() + pause), under_way: false };
+        looked
+    }
+}
+
+/// When to look next.
+#[derive(Default)]
+struct Looks {
+    next: Option<Instant>,
+    under_way: bool,
+}
+
+impl Looks {
+    /// Counted from the first call on: the first look of all was taken shortly before.
+    fn next(&mut self, poll: Duration) -> Instant {
+        *self.next.get_or_insert_with(|| Instant::now() + poll)
+    }
+}
+
+/// Finds what there is, and makes a reader for each task. Blocking.
+///
+/// # Errors
+/// Something cannot be read, or rows are lost.
+pub(super) fn open(
+    files: Files,
+    restored: Vec<(String, Position)>,
+    tasks: usize,
+    limiter: Option<Arc<RateLimiter>>,
+) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+    let look = Look::take(&files.base, &files.paths)?;
+    if look.files.is_empty() {
+        tracing::info!(paths = ?files.paths, "no file matches yet");
+    }
+    let mut registry = Registry::open(files.options, files.base.clone(), restored, tasks, look)?;
+    let initial: Vec<_> = (0..tasks).map(|task| registry.positions(task)).collect();
+    let shared = Arc::new(Shared { files, registry: Mutex::new(registry), looks: Mutex::default() });
+    let readers = initial.into_iter().enumerate().map(|(task, initial)| {
+        let follower = Some(Box::new(Follower { shared: Arc::clone(&shared), task, open: None }));
+        let (shared, limiter) = (Arc::clone(&shared), limiter.clone());
+        Box::new(FollowReader { initial, shared, task, follower, running: None, limiter }) as Box<dyn Reader>
+    });
+    Ok(readers.collect())
+}
+
+/// One task's share.
+struct FollowReader {
+    initial: Vec<(String, String)>,
+    shared: Arc<Shared>,
+    task: usize,
+    /// Here, or in `running`; nowhere after an error.
+    follower: Option<Box<Follower>>,
+    running: Option<Running>,
+    limiter: Option<Arc<RateLimiter>>,
+}
+
+/// A batch being read. Kept here and not in the future, so that dropping the future loses nothing.
+struct Running {
+    task: JoinHandle<(Box<Follower>, Result<Option<SourceBatch>, SourceError>)>,
+    allowed: u64,
+}
+
+impl FollowReader {
+    async fn read(&mut self, max_bytes: usize) -> Result<Read, SourceError> {
+        if self.running.is_none() && !self.start(max_bytes).await? {
+            return Ok(Read::Idle);
+        }
+        let Some(running) = &mut self.running else { return Ok(Read::Idle) };
+        let done = (&mut running.task).await;
+        let allowed = running.allowed;
+        self.running = None;
+        let (follower, read) = done.map_err(|error| SourceError::Interrupted(error.to_string()))?;
+        if let (Some(limiter), Ok(read)) = (&self.limiter, &read) {
+            let used = read.as_ref().map_or(0, |batch| batch.rows + batch.bad.len() as u64);
+            limiter.give_back(allowed.saturating_sub(used));
+        }
+        let read = read?;
+        self.follower = Some(follower);
+        match read {
+            Some(batch) => Ok(Read::Rows(batch)),
+            None => {
+                self.rest().await;
+                Ok(Read::Idle)
+            }
+        }
+    }
+
+    /// Starts to read if there is something to read, or to look.
+    async fn start(&mut self, max_bytes: usize) -> Result<bool, SourceError> {
+        let open = self.follower.as_ref().is_none_or(|follower| follower.open.is_some());
+        let allowed = match &self.limiter {
+            Some(limiter) if open || self.shared.registry().is_ready(self.task) => limiter.take(u64::MAX).await,
+            _ => u64::MAX,
+        };
+        // Nothing is awaited from here on: a look that was claimed is taken.
+        let looks = self.shared.claim_look();
+        if !looks && (allowed == 0 || (!open && !self.shared.registry().is_ready(self.task))) {
+            self.rest().await;
+            return Ok(false);
+        }
+        let Some(mut follower) = self.follower.take() else {
+            return Err(SourceError::Interrupted("it failed before".to_owned()));
+        };
+        let task = tokio::task::spawn_blocking(move || {
+            let read = follower.read(max_bytes, allowed, looks);
+            (follower, read)
+        });
+        self.running = Some(Running { task, allowed });
+        Ok(true)
+    }
+
+    /// Until the next look, but not for long.
+    async fn rest(&mut self) {
+        let soon = Instant::now() + PATIENCE;
+        let next = self.shared.looks().next(self.shared.files.options.poll);
+        tokio::time::sleep_until(next.min(soon)).await;
+    }
+}
+
+impl Reader for FollowReader {
+    fn next<'a>(&'a mut self, max_bytes: usize) -> BoxFuture<'a, Result<Read, SourceError>> {
+        Box::pin(self.read(max_bytes))
+    }
+
+    fn initial_positions(&self) -> Vec<(String, String)> {
+        self.initial.clone()
+    }
+}
+
+/// What moves between threads.
+struct Follower {
+    shared: Arc<Shared>,
+    task: usize,
+    open: Option<Open>,
+}
+
+/// A file whose turn it is.
+struct Open {
+    number: u64,
+    tail: Tail,
+    /// Where it stood when its turn began.
+    from: u64,
+}
+
+impl Follower {
+    /// The next rows of all files that have any, or positions that changed.
+    fn read(&mut self, most_bytes: usize, most_rows: u64, looks: bool) -> Result<Option<SourceBatch>, SourceError> {
+        if looks {
+            self.shared.look()?;
+        }
+        let most_files = self.shared.files.per_batch;
+        let mut gather = Gather::new(most_bytes, most_rows, most_files);
+        let moved = self.shared.registry().moved(self.task, most_files);
+        gather.moved_alone(moved);
+        while most_rows > 0
+            && let Some((bytes, rows)) = gather.room()
+        {
+            let Some(open) = &mut self.open else {
+                if self.open_next()? {
+                    continue;
+                }
+                break;
+            };
+            let taken = open.tail.step(bytes, rows)?;
+            let turn_over = open.tail.position.offset - open.from > TURN;
+            let more = taken.is_some();
+            let mut registry = self.shared.registry();
+            if let Some(generation) = registry.get(open.number) {
+                generation.advance(&open.tail.position);
+                if let Some(taken) = taken {
+                    gather.add(taken);
+                    gather.moved(&generation.label, generation.position.to_json());
+                    generation.moved = false;
+                }
+            }
+            if !more {
+                registry.put_dry(open.number, open.tail.dry());
+            } else if turn_over {
+                registry.put_off(open.number);
+            }
+            drop(registry);
+            if !more || turn_over {
+                self.open = None;
+            }
+        }
+        Ok(gather.finish())
+    }
+
+    /// Whether there is a file to read.
+    fn open_next(&mut self) -> Result<bool, SourceError> {
+        loop {
+            let Some((number, order)) =
+                self.shared.registry().take(self.task).map(|(number, generation)| (number, Order::of(generation)))
+            else {
+                return Ok(false);
+            };
+            let opened = Tail::open(order, &self.shared.files.settings);
+            let mut registry = self.shared.registry();
+            match opened {
+                Ok(tail) => {
+                    if let Some(generation) = registry.get(number) {
+                        generation.handle = Some(Arc::clone(&tail.handle));
+                        generation.header.clone_from(&tail.header);
+                    }
+                    let from = tail.position.offset;
+                    self.open = Some(Open { number, tail, from });
+                    return Ok(true);
+                }
+                Err(Refusal::Dry(size, handle)) => {
+                    if let Some(generation) = registry.get(number) {
+                        generation.handle = Some(handle);
+                    }
+                    registry.put_dry(number, size);
+                }
+                Err(Refusal::Elsewhere) => registry.put_elsewhere(number),
+                Err(Refusal::Changed) => registry.put_changed(number),
+                Err(Refusal::Later(problem)) => registry.put_refused(number, &problem),
+                Err(Refusal::Never(problem)) => return Err(problem),
+            }
+        }
+    }
+}

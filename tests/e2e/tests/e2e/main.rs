@@ -4,6 +4,7 @@ mod bad_input;
 mod dead_letters;
 mod edits;
 mod finished;
+mod follow;
 mod killed;
 mod log_damage;
 mod lost_state;

@@ -194,7 +194,7 @@ impl FilesSource {
             options,
             per_batch: self.options.files_per_batch.max(1),
         };
-        follow::open(files, restored.collect::<Result<_, _>>()?, tasks.max(1) as usize, limiter)
+        follow::open(files, restored.collect::<Result<_, SourceError>>()?, tasks.max(1) as usize, limiter)
     }
 
     /// Whether rows can have been read up to there. Not in a CSV file with a header alone: a day without data looks like

@@ -1,0 +1,196 @@
+//! Files that are followed, with a writer that goes on while the pipeline is killed.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tidegate_e2e::{Scene, lines, numbered, until};
+
+/// How a log is rotated.
+#[derive(Clone, Copy, PartialEq)]
+enum Rotation {
+    Rename,
+    CopyAndTruncate,
+}
+
+/// A process of its own, a shell, that appends rows to a log and rotates it. It goes on for as long as `go` grows: one
+/// line of it is one turn, so that nothing depends on time.
+struct Writer {
+    shell: Child,
+    folder: PathBuf,
+    turns: usize,
+}
+
+/// Rows of one turn.
+const ROWS: usize = 40;
+
+impl Writer {
+    fn start(scene: &Scene, rotation: Rotation) -> Self {
+        let rotate = match rotation {
+            Rotation::Rename => "mv app.jsonl app.jsonl.1; : > app.jsonl",
+            Rotation::CopyAndTruncate => "cp app.jsonl app.jsonl.1; : > app.jsonl",
+        };
+        // A row is written in two pieces, so that there are torn lines all the time.
+        let script = format!(
+            "while read -r first last rotates; do
+                 if [ \"$rotates\" = yes ]; then
+                     [ -e app.jsonl.2 ] && mv app.jsonl.2 app.jsonl.3
+                     [ -e app.jsonl.1 ] && mv app.jsonl.1 app.jsonl.2
+                     {rotate}
+                 fi
+                 n=$first
+                 while [ $n -lt $last ]; do
+                     printf '{{\"n\":%d,' $n >> app.jsonl
+                     printf '\"note\":\"row %d\"}}\\n' $n >> app.jsonl
+                     n=$((n + 1))
+                 done
+                 echo $last >> done
+             done"
+        );
+        let folder = scene.path("in");
+        File::create(folder.join("app.jsonl")).expect("a file can be made");
+        let shell = Command::new("sh").args(["-c", &script]).current_dir(&folder).stdin(Stdio::piped()).spawn();
+        Self { shell: shell.expect("a shell can be started"), folder, turns: 0 }
+    }
+
+    /// One more turn, beginning with a rotation if asked for. Does not wait for its end.
+    fn turn(&mut self, rotates: bool) {
+        let first = self.turns * ROWS;
+        self.turns += 1;
+        let word = if rotates { "yes" } else { "no" };
+        let input = self.shell.stdin.as_mut().expect("standard input was asked for");
+        writeln!(input, "{first} {} {word}", first + ROWS).expect("the shell listens");
+    }
+
+    fn wait(&self) {
+        let last = format!("{}\n", self.turns * ROWS);
+        let done = self.folder.join("done");
+        until("the writer is done", || fs::read_to_string(&done).is_ok_and(|text| text.ends_with(&last)));
+    }
+
+    fn rows(&self) -> Vec<String> {
+        (0..self.turns * ROWS).map(|n| format!(r#"{{"n":{n},"note":"row {n}"}}"#)).collect()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+fn followed(paths: &str) -> Scene {
+    let scene = Scene::new();
+    scene.pipeline("follow = true\ntasks = 2", "");
+    scene.edit("in/*", paths);
+    scene
+}
+
+fn survives_kills(rotation: Rotation, paths: &str) {
+    let scene = followed(paths);
+    let mut writer = Writer::start(&scene, rotation);
+    writer.turn(false);
+    writer.wait();
+    // Every moment of an epoch, while the log grows and is rotated.
+    for (round, moment) in ["open:1", "preparing:2", "sealed:1", "sent:1", "preparing:1", "open:2"].iter().enumerate() {
+        let name = moment.split(':').next().unwrap_or(moment);
+        let mut running = scene.start(&["--hold-at", moment]);
+        // A copied log must be whole when it is copied, or rows would be lost with any reader.
+        if rotation == Rotation::CopyAndTruncate {
+            writer.wait();
+        }
+        writer.turn(round % 2 == 1);
+        for _ in 0..3 {
+            writer.wait();
+            let before = scene.rows("out").len();
+            writer.turn(false);
+            if round % 2 == 0 {
+                // As many epochs as the moment needs.
+                until("an epoch, or the moment", || scene.rows("out").len() > before || round < 6);
+            }
+        }
+        running.hear(&format!("held {name}"));
+        running.kill();
+        // While nobody looks.
+        writer.wait();
+        writer.turn(round % 3 == 0);
+        writer.wait();
+    }
+    let mut running = scene.start(&[]);
+    writer.turn(true);
+    writer.turn(false);
+    writer.wait();
+    let expected = writer.rows();
+    until("every row is there", || scene.rows("out").len() >= expected.len());
+    assert!(running.lives(), "it has no end");
+    running.signal(libc::SIGTERM);
+    let ended = running.end();
+    assert_eq!(ended.code(), 0, "{ended}");
+    scene.expect_rows("out", &expected);
+}
+
+#[test]
+fn a_log_rotated_by_renaming_is_there_once_whatever_is_killed() {
+    survives_kills(Rotation::Rename, "in/app.jsonl");
+}
+
+#[test]
+fn rotated_names_that_a_pattern_matches_are_read_once_whatever_is_killed() {
+    survives_kills(Rotation::Rename, "in/app.jsonl*");
+}
+
+#[test]
+fn a_log_that_is_copied_and_truncated_is_there_once_whatever_is_killed() {
+    survives_kills(Rotation::CopyAndTruncate, "in/app.jsonl*");
+}
+
+fn append(path: &Path, text: &str) {
+    let mut file = OpenOptions::new().append(true).create(true).open(path).expect("a file can be opened");
+    file.write_all(text.as_bytes()).expect("a file can be written");
+}
+
+#[test]
+fn a_torn_line_waits_over_a_stop_and_a_stop_seals_what_was_read() {
+    let scene = followed("in/*.jsonl");
+    let rows = numbered(0..60);
+    let text = lines(&rows);
+    let (whole, torn) = (lines(&rows[..30]).len(), lines(&rows[..30]).len() + 7);
+    let path = scene.path("in/a.jsonl");
+    append(&path, &text[..torn]);
+    let mut running = scene.start(&[]);
+    until("the whole rows are there", || scene.rows("out").len() == 30);
+    assert!(running.lives() && whole < torn);
+    running.signal(libc::SIGINT);
+    running.end().expect(0);
+    append(&path, &text[torn..torn + 20]);
+    let running = scene.start(&[]);
+    append(&path, &text[torn + 20..]);
+    append(&scene.path("in/b.jsonl"), &lines(&numbered(60..70)));
+    until("the rest is there", || scene.rows("out").len() == 70);
+    running.signal(libc::SIGTERM);
+    running.end().expect(0);
+    scene.expect_rows("out", &numbered(0..70));
+}
+
+#[test]
+fn rows_that_are_gone_stop_the_pipeline_and_say_how_to_go_on() {
+    let scene = followed("in/*.jsonl");
+    append(&scene.path("in/a.jsonl"), &format!("{}{{\"torn\":", lines(&numbered(0..10))));
+    let running = scene.start(&[]);
+    until("the whole rows are there", || scene.rows("out").len() == 10);
+    running.signal(libc::SIGTERM);
+    running.end().expect(0);
+    fs::remove_file(scene.path("in/a.jsonl")).expect("it can be removed");
+    let ended = scene.run(&[]);
+    assert_ne!(ended.code(), 0, "{ended}");
+    ended.says(&["a.jsonl", "line 10", "on-lost-rows"]);
+    scene.edit("follow = true", "follow = true\non-lost-rows = \"warn\"");
+    append(&scene.path("in/b.jsonl"), &lines(&numbered(10..12)));
+    let running = scene.start(&[]);
+    until("the new rows are there", || scene.rows("out").len() == 12);
+    running.signal(libc::SIGTERM);
+    running.end().expect(0);
+    scene.expect_rows("out", &numbered(0..12));
+}

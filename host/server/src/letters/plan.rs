@@ -10,8 +10,8 @@ use super::rows::Store;
 use super::unwrap::Letter;
 use super::{header, short_hash};
 use crate::config::{
-    Compression, CsvSection, Format, OnBadRow, PipelineFile, RowFormat, SchemaSection, SinkFormat, SinkSection,
-    SourceKind, SourceSection, UnknownFields,
+    Compression, CsvSection, Format, OnBadRow, OnLostRows, PipelineFile, RowFormat, SchemaSection, SinkFormat,
+    SinkSection, SourceKind, SourceSection, UnknownFields,
 };
 use crate::error::ServerError;
 use crate::graph;
@@ -183,7 +183,13 @@ impl<'a> Plan<'a> {
 
     fn source(&self, id: &SourceId, rows: RowFormat) -> SourceSection {
         let paths = vec![format!("{id}/*")];
-        let kind = SourceKind::Files { paths, rows, compression: Compression::None, follow: false };
+        let kind = SourceKind::Files {
+            paths,
+            rows,
+            compression: Compression::None,
+            follow: false,
+            on_lost_rows: OnLostRows::Stop,
+        };
         SourceSection { kind, tasks: None, rate: None }
     }
 

@@ -193,9 +193,12 @@ struct FollowReader {
     limiter: Option<Arc<RateLimiter>>,
 }
 
+/// A batch, or nothing at the moment.
+type Gathered = Result<Option<SourceBatch>, SourceError>;
+
 /// A batch being read. Kept here and not in the future, so that dropping the future loses nothing.
 struct Running {
-    task: JoinHandle<(Box<Follower>, Result<Option<SourceBatch>, SourceError>)>,
+    task: JoinHandle<(Box<Follower>, Gathered)>,
     allowed: u64,
 }
 

@@ -16,7 +16,7 @@ use tidegate_protocol::plugin::Plugin;
 
 use crate::config::{
     CheckpointSection, Compression, Format, LimitsSection, OnBadRow, OnLostRows, PipelineFile, Route, RowFormat,
-    SourceKind, SourceSection,
+    SinkFormat, SourceKind, SourceSection,
 };
 use crate::edits::SinkNow;
 use crate::encodings::{self, Encodings};
@@ -58,6 +58,7 @@ pub(crate) struct Built {
 /// # Errors
 /// A plugin or source cannot be used as the file says.
 pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerError> {
+    refuse_columns(file)?;
     let mut sources = BTreeMap::new();
     for (id, section) in &file.sources {
         let built = build(file, section).map_err(|error| ServerError::Source { source: id.clone(), error })?;
@@ -74,6 +75,35 @@ pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerErr
     let guarantee = guarantee::compute(&ingredients(file, &sources, &sinks));
     let description = describe(file, &sources, &sinks, &encodings);
     Ok(Assembled { file: file.clone(), sources, sinks, encodings, guarantee, description })
+}
+
+/// Rows travel as bytes. What needs columns is refused, so that nothing that a file asks for is left out in silence.
+fn refuse_columns(file: &PipelineFile) -> Result<(), ServerError> {
+    let refused = |what: String| ServerError::Fit {
+        problem: format!("{what} needs rows as columns, which do not travel through a pipeline yet"),
+        hints: vec!["remove it".to_owned()],
+    };
+    for (id, source) in &file.sources {
+        match source.kind.rows() {
+            Some(rows) if rows.schema.is_some() => return Err(refused(format!("`schema` of source `{id}`"))),
+            Some(rows) if rows.format == Format::Parquet => {
+                return Err(refused(format!("format = \"parquet\" of source `{id}`")));
+            }
+            _ => {}
+        }
+    }
+    for (id, sink, _) in file.all_sinks() {
+        let asked = [
+            (sink.transform.is_some(), "`transform`"),
+            (!sink.columns.is_empty(), "`columns`"),
+            (sink.files.is_some(), "`files`"),
+            (matches!(sink.format, Some(SinkFormat::ArrowStream | SinkFormat::Parquet)), "`format`"),
+        ];
+        if let Some((_, key)) = asked.iter().find(|(asked, _)| *asked) {
+            return Err(refused(format!("{key} of sink `{id}`")));
+        }
+    }
+    Ok(())
 }
 
 impl Assembled {

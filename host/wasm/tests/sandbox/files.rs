@@ -92,7 +92,7 @@ async fn an_epoch_from_open_to_release() {
 
 /// A piece of one of the host's files: number `n` goes into a folder of its own, every tenth into none.
 fn piece(number: u32, text: &str, last: bool) -> Batch {
-    let folder = if number % 10 == 0 { String::new() } else { format!("carrier=C{number}/day=é %2F") };
+    let folder = if number.is_multiple_of(10) { String::new() } else { format!("carrier=C{number}/day=é %2F") };
     let file = FileChunk { number, folder: folder.into(), extension: "jsonl".into(), last };
     Batch { encoding: Encoding::Files, file: Some(file), ..rows(text) }
 }

@@ -10,7 +10,8 @@ use arrow_array::types::{
     UInt64Type,
 };
 use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, ListArray, PrimitiveArray, StringArray, StructArray,
+    Array, ArrayRef, ArrowPrimitiveType, BinaryArray, BooleanArray, ListArray, PrimitiveArray, RecordBatch,
+    RecordBatchOptions, StringArray, StructArray,
 };
 use arrow_buffer::{
     ArrowNativeType, BooleanBufferBuilder, Buffer, NullBuffer, NullBufferBuilder, OffsetBuffer, ScalarBuffer, i256,
@@ -19,7 +20,7 @@ use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, TimeUnit};
 
 use super::names::Names;
 use crate::schema::TypeName;
-use crate::{ColumnsError, Result};
+use crate::{ColumnsError, Result, Schema};
 
 /// How deep types may lie in one another; reading values goes as deep.
 const DEEPEST: usize = 64;
@@ -134,6 +135,14 @@ impl Children {
         for column in &mut self.columns {
             column.truncate(rows);
         }
+    }
+
+    /// All rows, as a batch of `schema`, which has these columns. Afterwards there are none.
+    pub(super) fn take_batch(&mut self, schema: &Schema) -> Result<RecordBatch> {
+        let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
+        self.finish()
+            .and_then(|columns| RecordBatch::try_new_with_options(schema.arrow().clone(), columns, &options))
+            .map_err(|error| ColumnsError::internal(format!("decoded columns do not fit: {error}")))
     }
 
     /// All rows, as arrays. Afterwards there are none.

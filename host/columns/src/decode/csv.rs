@@ -1,7 +1,5 @@
 //! CSV records to columns. An empty field is no value; `""` is an empty text.
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
-
 use super::column::{Children, Column, Data, type_name};
 use super::cursor::{Cursor, Fault, Parsed, shown};
 use super::json::{check_utf8, fit, misfits, text_value, value};
@@ -99,13 +97,7 @@ impl CsvDecoder {
             count += 1;
             start = end;
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(self.columns.rows));
-        let batch = self
-            .columns
-            .finish()
-            .and_then(|columns| RecordBatch::try_new_with_options(self.schema.arrow().clone(), columns, &options));
-        let batch = batch.map_err(|error| ColumnsError::internal(format!("decoded columns do not fit: {error}")))?;
-        Ok(Decoded { batch, bad, lines: count })
+        Ok(Decoded { batch: self.columns.take_batch(&self.schema)?, bad, lines: count })
     }
 
     fn record(&mut self, record: &[u8]) -> Parsed<()> {

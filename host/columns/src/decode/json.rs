@@ -5,14 +5,13 @@
 //! number, a value may go on over lines, and one bad line fails a whole batch. The tests compare with it where both are
 //! right.
 
-use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_buffer::i256;
 
 use super::column::{Children, Column, Data, type_name};
 use super::cursor::{Cursor, Fault, Parsed, shown};
 use super::number::{Misfit, Number};
 use super::{BadLine, Decoded, UnknownFields, check_length};
-use crate::{ColumnsError, Result, Schema, temporal};
+use crate::{Result, Schema, temporal};
 
 /// Decodes JSON lines. Memory is kept from one call to the next.
 #[derive(Debug)]
@@ -57,13 +56,7 @@ impl JsonDecoder {
             count += 1;
             start = end + 1;
         }
-        let options = RecordBatchOptions::new().with_row_count(Some(self.columns.rows));
-        let batch = self
-            .columns
-            .finish()
-            .and_then(|columns| RecordBatch::try_new_with_options(self.schema.arrow().clone(), columns, &options));
-        let batch = batch.map_err(|error| ColumnsError::internal(format!("decoded columns do not fit: {error}")))?;
-        Ok(Decoded { batch, bad, lines: count })
+        Ok(Decoded { batch: self.columns.take_batch(&self.schema)?, bad, lines: count })
     }
 
     fn line(&mut self, line: &[u8], is_utf8: bool) -> Parsed<()> {

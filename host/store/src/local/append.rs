@@ -5,7 +5,8 @@ use tidegate_protocol::ids::{Nonce, Slot};
 use tidegate_protocol::record::Record;
 
 use super::scan::{self, Place, Segment};
-use super::{FIRST_SEGMENT, LocalLog, segment_bytes, write_whole};
+use super::segment_file::write_segment;
+use super::{FIRST_SEGMENT, LocalLog};
 use crate::StoreError;
 use crate::codec::{self, Frame, Header, SECTOR};
 use crate::error::is_full;
@@ -109,7 +110,7 @@ impl LocalLog {
         let header = Header { first, last: None, capacity, log };
         let segment = Segment { header, next: first, used: SECTOR_BYTES, rolled: false, live: 0, dead: 0 };
         // The new file takes its space now: later writes meet no full disk, and change nothing but their own bytes.
-        write_whole(&mut *self.disk, &self.dir, &segment.path(), &segment_bytes(&header, &[]))
+        write_segment(&mut *self.disk, &self.dir, &header, |_| Ok(()))
             .map_err(|error| self.poison_unless_full(error))?;
         self.log = Some(log);
         self.close_newest(first, log)?;

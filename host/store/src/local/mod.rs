@@ -14,6 +14,7 @@ mod read_only;
 mod reclaim;
 mod recover;
 mod scan;
+mod segment_file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,7 +26,7 @@ use tidegate_protocol::event::AppendResult;
 use tidegate_protocol::ids::{Nonce, PipelineId, Slot};
 use tidegate_protocol::record::{Body, Record, StateChunk};
 
-use crate::codec::{Header, SECTOR};
+use crate::codec::SECTOR;
 use crate::disk::{DirLock, Disk, RealDisk, refuse_network};
 use crate::error::is_full;
 use crate::{Log, StoreError};
@@ -217,25 +218,35 @@ fn write_whole(disk: &mut dyn Disk, dir: &Path, path: &str, bytes: &[u8]) -> Res
 
 /// The same without the last step: the name does not last before [`flush_names`].
 fn name_whole(disk: &mut dyn Disk, dir: &Path, path: &str, bytes: &[u8]) -> Result<(), StoreError> {
+    name_new(disk, dir, path, |disk, unfinished| {
+        disk.write(unfinished, 0, bytes).map_err(|error| StoreError::io(dir.join(path), "write", &error))
+    })
+}
+
+/// Makes a file, has it written under another name, flushes it and gives it its own.
+fn name_new(
+    disk: &mut dyn Disk,
+    dir: &Path,
+    path: &str,
+    write: impl FnOnce(&mut dyn Disk, &str) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
     let unfinished = layout::unfinished(path);
-    let written = (|| {
-        match disk.create(&unfinished) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                disk.remove(&unfinished)?;
-                disk.create(&unfinished)?;
-            }
-            other => other?,
+    let failed = |error: io::Error| StoreError::io(dir.join(path), "write", &error);
+    let created = match disk.create(&unfinished) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            disk.remove(&unfinished).and_then(|()| disk.create(&unfinished))
         }
-        disk.write(&unfinished, 0, bytes)?;
-        disk.flush(&unfinished)?;
-        disk.rename(&unfinished, path)
-    })();
-    if let Err(error) = written {
+        other => other,
+    };
+    let named = created
+        .map_err(failed)
+        .and_then(|()| write(disk, &unfinished))
+        .and_then(|()| disk.flush(&unfinished).and_then(|()| disk.rename(&unfinished, path)).map_err(failed));
+    if named.is_err() {
         // What cannot be removed now is removed by the next opening.
         let _ = disk.remove(&unfinished);
-        return Err(StoreError::io(dir.join(path), "write", &error));
     }
-    Ok(())
+    named
 }
 
 fn flush_names(disk: &mut dyn Disk, dir: &Path, folder: &str) -> Result<(), StoreError> {
@@ -244,15 +255,6 @@ fn flush_names(disk: &mut dyn Disk, dir: &Path, folder: &str) -> Result<(), Stor
         let detail = if is_full(&error) { format!("no room: {error}") } else { error.to_string() };
         StoreError::Io { file: dir.join(folder), doing: "flush", detail }
     })
-}
-
-/// Header and frames, followed by fill up to the header's capacity.
-fn segment_bytes(header: &Header, frames: &[u8]) -> Vec<u8> {
-    let capacity = usize::try_from(header.capacity).expect("a segment is limited to what fits in memory");
-    let mut bytes = vec![0; capacity];
-    bytes[..SECTOR].copy_from_slice(&header.encode());
-    bytes[SECTOR..SECTOR + frames.len()].copy_from_slice(frames);
-    bytes
 }
 
 /// The pipeline that an `open` record names must be the expected one.

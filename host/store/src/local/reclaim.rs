@@ -1,13 +1,18 @@
 //! Giving back the space of deleted records, by writing closed segments again without them.
 
-use super::layout;
-use super::scan::{self, Place, Segment};
-use super::{LocalLog, segment_bytes, write_whole};
-use crate::StoreError;
-use crate::codec::{Frame, Header, SECTOR};
+use std::collections::BTreeMap;
+
 use tidegate_protocol::ids::Slot;
 
+use super::scan::{self, Place, Segment};
+use super::segment_file::write_segment;
+use super::{LocalLog, layout};
+use crate::StoreError;
+use crate::codec::{Frame, Header, SECTOR};
+
 const SECTOR_BYTES: u64 = SECTOR as u64;
+/// A gap's end is all it holds, so one sector takes it.
+const GAP_BYTES: u64 = SECTOR_BYTES;
 
 impl LocalLog {
     /// Reclaims when at least half of what the closed segments hold is dead, so that every byte that is copied is paid
@@ -59,41 +64,77 @@ impl LocalLog {
     /// The new file takes the first one's name, and its header names its last slot; from then on the others do not
     /// count, whether their removal is completed or not.
     fn rewrite(&mut self, at: usize, count: usize) -> Result<(), StoreError> {
-        let (first, end) = (self.segments[at].header.first, self.segments[at + count - 1].next);
-        let log = self.segments[at].header.log;
-        let (mut frames, mut moved) = (Vec::new(), Vec::new());
-        let mut next = first;
-        for segment in &self.segments[at..at + count] {
-            let path = segment.path();
-            let places: Vec<(Slot, Place)> =
-                self.index.range(segment.header.first..segment.next).map(|(slot, place)| (*slot, *place)).collect();
-            for (slot, place) in places {
-                let (_, sectors) = scan::read_record(&mut *self.disk, &self.dir, &path, slot, place)?;
-                if next < slot {
-                    frames.extend(Frame::gap(next, Slot(slot.0 - 1), log).encode());
+        let group = &self.segments[at..at + count];
+        let (first, end, log) = (group[0].header.first, group[count - 1].next, group[0].header.log);
+        let plan = Plan::of(group, &self.index, end);
+        let header = Header { first, last: Some(Slot(end.0 - 1)), capacity: plan.used + SECTOR_BYTES, log };
+        write_segment(&mut *self.disk, &self.dir, &header, |pieces| {
+            for step in &plan.steps {
+                match step {
+                    Step::Gap(from, to) => pieces.put(&Frame::gap(*from, *to, log).encode())?,
+                    Step::Copy { slot, segment, from, to } => {
+                        debug_assert_eq!(pieces.at(), to.offset, "record {slot}");
+                        let path = group[*segment].path();
+                        let (_, sectors) = scan::read_record(pieces.disk(), &self.dir, &path, *slot, *from)?;
+                        pieces.put(&sectors)?;
+                    }
                 }
-                moved.push((slot, Place { offset: SECTOR_BYTES + frames.len() as u64, ..place }));
-                frames.extend(sectors);
-                next = slot.next();
             }
-        }
-        if next < end {
-            frames.extend(Frame::gap(next, Slot(end.0 - 1), log).encode());
-        }
-        let used = SECTOR_BYTES + frames.len() as u64;
-        frames.extend(Frame::roll(end, log).encode());
-        let capacity = SECTOR_BYTES + frames.len() as u64;
-        let header = Header { first, last: Some(Slot(end.0 - 1)), capacity, log };
-        let live = moved.iter().map(|(_, place)| place.bytes()).sum();
-        let merged = Segment { header, next: end, used, rolled: true, live, dead: 0 };
-        write_whole(&mut *self.disk, &self.dir, &merged.path(), &segment_bytes(&header, &frames))?;
+            pieces.put(&Frame::roll(end, log).encode())
+        })?;
 
+        let moved = plan.steps.iter().filter_map(|step| match step {
+            Step::Copy { slot, to, .. } => Some((*slot, *to)),
+            Step::Gap(..) => None,
+        });
         self.index.extend(moved);
+        let live = group.iter().map(|segment| segment.live).sum();
+        let merged = Segment { header, next: end, used: plan.used, rolled: true, live, dead: 0 };
         let replaced: Vec<Segment> = self.segments.splice(at..at + count, [merged]).collect();
         for segment in &replaced[1..] {
             let path = layout::segment_path(segment.header.first);
             self.disk.remove(&path).map_err(|error| self.error(&path, "remove", &error))?;
         }
         Ok(())
+    }
+}
+
+/// What a segment will hold that replaces several.
+struct Plan {
+    steps: Vec<Step>,
+    /// Where its closing frame will stand.
+    used: u64,
+}
+
+enum Step {
+    /// From the first to the last slot that is not there.
+    Gap(Slot, Slot),
+    /// One record, from the segment of that index within the group.
+    Copy { slot: Slot, segment: usize, from: Place, to: Place },
+}
+
+impl Plan {
+    fn of(group: &[Segment], index: &BTreeMap<Slot, Place>, end: Slot) -> Plan {
+        let mut plan = Plan { steps: Vec::new(), used: SECTOR_BYTES };
+        let mut next = group.first().map_or(end, |segment| segment.header.first);
+        for (at, segment) in group.iter().enumerate() {
+            for (slot, place) in index.range(segment.header.first..segment.next) {
+                plan.gap(next, *slot);
+                let to = Place { offset: plan.used, ..*place };
+                plan.steps.push(Step::Copy { slot: *slot, segment: at, from: *place, to });
+                plan.used += place.bytes();
+                next = slot.next();
+            }
+        }
+        plan.gap(next, end);
+        plan
+    }
+
+    /// Slots from `next` on, up to the one before `slot`, are not there.
+    fn gap(&mut self, next: Slot, slot: Slot) {
+        if next < slot {
+            self.steps.push(Step::Gap(next, Slot(slot.0 - 1)));
+            self.used += GAP_BYTES;
+        }
     }
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use super::chunks::Chunks;
 use super::layout::{LOG_FOLDER, STATE_FOLDER};
 use super::scan::{Scan, Segment, scan};
-use super::{FIRST_SEGMENT, LocalLog, OpenOptions, Recovery, check_pipeline, segment_bytes, write_whole};
+use super::segment_file::{PIECE, write_segment};
+use super::{FIRST_SEGMENT, LocalLog, OpenOptions, Recovery, check_pipeline};
 use crate::codec::{Header, SECTOR};
 use crate::disk::{DirLock, Disk};
 use crate::{StoreError, Tail};
@@ -73,15 +74,22 @@ fn rewrite_newest(
     let dropped = if found.empty_newest { found.segments.pop() } else { None };
     if let Some(newest) = found.segments.last_mut() {
         let path = newest.path();
-        let used = usize::try_from(newest.used).expect("a segment is limited to what fits in memory");
-        let bytes = disk
-            .read(&path, SECTOR as u64, used - SECTOR)
-            .map_err(|error| StoreError::io(dir.join(&path), "read", &error))?;
-        if bytes.len() != used - SECTOR {
-            return Err(StoreError::corrupt(dir.join(&path), newest.used, None, "the file became shorter"));
-        }
         let header = Header { last: None, capacity: capacity_for(newest, options), ..newest.header };
-        write_whole(disk, dir, &path, &segment_bytes(&header, &bytes))?;
+        write_segment(disk, dir, &header, |pieces| {
+            while pieces.at() < newest.used {
+                let wanted = usize::try_from(newest.used - pieces.at()).map_or(PIECE, |rest| rest.min(PIECE));
+                let at = pieces.at();
+                let bytes = pieces
+                    .disk()
+                    .read(&path, at, wanted)
+                    .map_err(|error| StoreError::io(dir.join(&path), "read", &error))?;
+                if bytes.len() != wanted {
+                    return Err(StoreError::corrupt(dir.join(&path), newest.used, None, "the file became shorter"));
+                }
+                pieces.put(&bytes)?;
+            }
+            Ok(())
+        })?;
         newest.header = header;
         newest.rolled = false;
     }

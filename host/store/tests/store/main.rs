@@ -1,5 +1,6 @@
 //! What the store promises, tested from outside.
 
+mod allocation;
 mod crash;
 mod damage;
 mod faults;

@@ -36,7 +36,8 @@ impl Sandboxed {
         let sink_hash = SinkHash::of(&pipeline, &sink);
         let ctx = CallContext { sink, sink_hash, run, config: "{}".into(), attempt: 1 };
         let observes = plugin.description().abilities.observe;
-        let tokio = Builder::new_current_thread().enable_all().build()?;
+        // Nothing here waits for the network or for a clock: instances bring their own.
+        let tokio = Builder::new_current_thread().build()?;
         let (writer, committer) = tokio.block_on(async {
             let mut committer = plugin.committer().await?;
             if observes {

@@ -3,6 +3,7 @@
 //! Data goes to standard output, talk to standard error; errors are one line what happened and `hint:` lines how to mend
 //! it; exit codes are in [`exit::Exit`].
 
+mod allocator;
 mod args;
 mod commands;
 mod exit;
@@ -17,6 +18,7 @@ use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    allocator::few_arenas();
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {

@@ -63,6 +63,9 @@ pub(crate) fn plain(progress: &Progress, rate: u64, now_ms: u64) -> String {
     if progress.rows_dead_lettered > 0 {
         line.push_str(&format!(", {} dead-lettered", count(progress.rows_dead_lettered)));
     }
+    if progress.rows_filtered > 0 {
+        line.push_str(&format!(", {} filtered out", count(progress.rows_filtered)));
+    }
     if !progress.waiting.is_empty() {
         line.push_str(&format!(", {} waiting", counted(progress.waiting.len() as u64, "commit")));
     }
@@ -89,6 +92,9 @@ pub(crate) fn live(progress: &Progress, rate: u64, now_ms: u64) -> Vec<String> {
             count(progress.rows_dead_lettered),
             count(progress.waiting.len() as u64)
         ));
+    }
+    if progress.rows_filtered > 0 {
+        lines.push(format!("{:>14} filtered out", count(progress.rows_filtered)));
     }
     for (source, positions) in &progress.positions {
         lines.push(format!("{:>14} {}", source.as_str(), position(positions, 200)));
@@ -200,6 +206,7 @@ pub(crate) fn json(progress: &Progress) -> Value {
         "rows-read": progress.rows_read,
         "rows-committed": progress.rows_committed,
         "rows-dead-lettered": progress.rows_dead_lettered,
+        "rows-filtered": progress.rows_filtered,
         "epochs-sealed": progress.epochs_sealed,
         "epochs-committed": progress.epochs_committed,
         "last-commit-at": progress.last_commit_at,

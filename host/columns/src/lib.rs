@@ -2,9 +2,11 @@
 //!
 //! Knows no runtime, no sandbox and no barriers: bytes in, columns out, and the other way round.
 
+pub mod added;
 pub mod decode;
 pub mod encode;
 pub mod files;
+pub mod fit;
 pub mod parquet;
 pub mod rows;
 pub mod schema;

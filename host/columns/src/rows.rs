@@ -1,8 +1,12 @@
 //! Rows on their way from a source to a sink: as bytes that nobody has looked into, or as columns.
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::SchemaRef;
+use arrow_select::concat::concat_batches;
+use arrow_select::take::take_record_batch;
 use tidegate_protocol::plugin::Batch;
+
+use crate::{ColumnsError, Result};
 
 /// Rows between two tasks. Cheap to clone: bytes and columns are shared.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,6 +97,51 @@ impl ColumnBatch {
     }
 }
 
+impl ColumnBatch {
+    /// Deals the rows, keeping their order: row n goes to the share that `owners` says at n, which is below `count`.
+    ///
+    /// # Errors
+    /// `Internal`: `owners` does not have an owner for each row.
+    pub fn deal(&self, owners: &[u32], count: usize) -> Result<Vec<Option<ColumnBatch>>> {
+        if owners.len() != self.batch.num_rows() {
+            let (owners, rows) = (owners.len(), self.batch.num_rows());
+            return Err(ColumnsError::internal(format!("{owners} owners for {rows} rows")));
+        }
+        let mut shares: Vec<Vec<u32>> = vec![Vec::new(); count];
+        for (row, &owner) in (0u32..).zip(owners) {
+            let share = shares.get_mut(owner as usize);
+            share.ok_or_else(|| ColumnsError::internal(format!("owner {owner} of {count}")))?.push(row);
+        }
+        let take = |rows: Vec<u32>| match rows.len() {
+            0 => Ok(None),
+            all if all == self.batch.num_rows() => Ok(Some(self.clone())),
+            _ => take_record_batch(&self.batch, &UInt32Array::from(rows))
+                .map(|batch| Some(ColumnBatch { batch }))
+                .map_err(|error| ColumnsError::internal(format!("rows cannot be dealt: {error}"))),
+        };
+        shares.into_iter().map(take).collect()
+    }
+
+    /// The rows of several batches of one schema, one after the other.
+    ///
+    /// # Errors
+    /// `Internal`: their schemas differ, there are none, or their texts are too long together.
+    pub fn join(batches: &[RecordBatch]) -> Result<RecordBatch> {
+        match batches {
+            [one] => Ok(one.clone()),
+            [] => Err(ColumnsError::internal("no rows to join")),
+            [first, ..] => concat_batches(first.schema_ref(), batches)
+                .map_err(|error| ColumnsError::internal(format!("rows cannot be joined: {error}"))),
+        }
+    }
+
+    /// One column alone, by name.
+    pub fn column(&self, name: &str) -> Option<ColumnBatch> {
+        let place = self.batch.schema().index_of(name).ok()?;
+        self.batch.project(&[place]).ok().map(|batch| ColumnBatch { batch })
+    }
+}
+
 impl From<RecordBatch> for ColumnBatch {
     fn from(batch: RecordBatch) -> Self {
         Self { batch }
@@ -124,6 +173,19 @@ mod tests {
         assert_eq!((whole.rows(), tenth.rows()), (1000, 100));
         assert!((22_000..23_000).contains(&whole.bytes()), "{}", whole.bytes());
         assert!((2_200..2_300).contains(&tenth.bytes()), "{}", tenth.bytes());
+    }
+
+    #[test]
+    fn dealt_rows_keep_their_order_and_are_all_there() {
+        let whole = columns(5);
+        let shares = whole.deal(&[1, 0, 1, 1, 0], 3).expect("five owners below three");
+        let numbers = |share: &ColumnBatch| {
+            let column = share.batch.column(0).as_any().downcast_ref::<Int64Array>().expect("numbers");
+            column.values().to_vec()
+        };
+        let dealt: Vec<_> = shares.iter().map(|share| share.as_ref().map(numbers)).collect();
+        assert_eq!(dealt, [Some(vec![1, 4]), Some(vec![0, 2, 3]), None]);
+        assert!(whole.deal(&[0], 1).is_err() && whole.deal(&[7; 5], 2).is_err());
     }
 
     #[test]

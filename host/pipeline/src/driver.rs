@@ -364,6 +364,7 @@ impl<'a> Driver<'a> {
                     report: self.report.clone(),
                     log: self.log.clone(),
                     blocking: self.env.blocking,
+                    clock: Arc::clone(&self.env.clock),
                     hold: self.hold.subscribe(),
                 });
                 // Plugins and sources are called on the way: a panic of theirs is a fault of theirs.
@@ -421,11 +422,12 @@ impl<'a> Driver<'a> {
                 self.start_clean_up_actors(*run);
                 self.env.observer.reached(Moment::Restoring);
             }
-            Notice::EpochSealed { of, rejected, .. } => {
+            Notice::EpochSealed { of, rejected, filtered, .. } => {
                 timeline("sealed", of.epoch);
                 self.progress.epochs_sealed += 1;
                 self.uncommitted.insert(*of);
                 self.progress.rows_dead_lettered += rejected;
+                self.progress.rows_filtered += filtered;
                 self.progress.last_seal_at = Some(now);
                 self.progress.last_checkpoint_millis =
                     self.barrier_sent.take().map(|sent| u64::try_from(sent.elapsed().as_millis()).unwrap_or(u64::MAX));

@@ -7,9 +7,9 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
 
+use tidegate_columns::rows::Rows;
 use tidegate_protocol::align::{AlignError, Aligner, Alignment};
 use tidegate_protocol::ids::Epoch;
-use tidegate_protocol::plugin::Batch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// Messages that may wait besides bytes, so that tiny batches are bounded too.
@@ -19,7 +19,7 @@ const MESSAGES: usize = 256;
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Rows, and the share of the channel's bytes that they hold until they are used.
-    Rows(Batch, OwnedSemaphorePermit),
+    Rows(Rows, OwnedSemaphorePermit),
     /// All rows of the epoch came before it.
     Barrier(Epoch),
     /// No row with an earlier event time will come from here.
@@ -39,11 +39,11 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) async fn rows(&self, batch: Batch) -> Result<(), Closed> {
+    pub(crate) async fn rows(&self, rows: Rows) -> Result<(), Closed> {
         // A batch larger than the whole budget passes alone.
-        let share = u32::try_from(batch.bytes.len()).unwrap_or(u32::MAX).clamp(1, self.capacity);
+        let share = u32::try_from(rows.bytes()).unwrap_or(u32::MAX).clamp(1, self.capacity);
         let permit = Arc::clone(&self.budget).acquire_many_owned(share).await.map_err(|_| Closed)?;
-        self.sender.send(Message::Rows(batch, permit)).await.map_err(|_| Closed)
+        self.sender.send(Message::Rows(rows, permit)).await.map_err(|_| Closed)
     }
 
     pub(crate) async fn barrier(&self, epoch: Epoch) -> Result<(), Closed> {
@@ -66,7 +66,7 @@ pub(crate) fn channel(bytes: usize) -> (Output, mpsc::Receiver<Message>) {
 #[derive(Debug)]
 pub(crate) enum Input {
     /// Rows of the current epoch.
-    Rows(Batch, OwnedSemaphorePermit),
+    Rows(Rows, OwnedSemaphorePermit),
     /// Every input has reached the barrier.
     Barrier(Epoch),
     /// The lowest watermark of all inputs rose to this.
@@ -107,7 +107,7 @@ impl Inputs {
         loop {
             let (index, message) = self.receive().await.ok_or(InputEnd::Closed)?;
             match message {
-                Message::Rows(batch, permit) => return Ok(Input::Rows(batch, permit)),
+                Message::Rows(rows, permit) => return Ok(Input::Rows(rows, permit)),
                 Message::Barrier(epoch) => match self.aligner.on_barrier(index, epoch) {
                     Ok(Alignment::Aligned(epoch)) => return Ok(Input::Barrier(epoch)),
                     Ok(Alignment::Hold | Alignment::Nothing | Alignment::AllEnded) => {}

@@ -69,6 +69,8 @@ pub struct Progress {
     pub rows_committed: BTreeMap<SinkId, u64>,
     /// Rows sent to the dead-letter sink in sealed epochs.
     pub rows_dead_lettered: u64,
+    /// Rows that the sinks' filters left out in sealed epochs, over all sinks.
+    pub rows_filtered: u64,
     /// Epochs sealed by this process.
     pub epochs_sealed: u64,
     /// Epochs committed by every sink, by this process.

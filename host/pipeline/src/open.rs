@@ -1,23 +1,28 @@
-//! Opens the tasks of a run from what was restored: writers first, since they can refuse, sources last.
+//! Opens the tasks of a run from what was restored: the columns of rows first, since sinks are shaped by them; then
+//! writers, since they can refuse; sources last.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use tidegate_columns::fit::check_successor;
+use tidegate_columns::{ColumnsError, Schema};
 use tidegate_protocol::event::{Restored, TaskFailure};
-use tidegate_protocol::ids::{Epoch, KeyRange, SinkId};
+use tidegate_protocol::ids::{Epoch, KeyRange, SinkId, SourceId};
 use tidegate_protocol::plugin::{Call, CallFault, Encoding, WriterState};
 use tidegate_protocol::record::{OperatorCut, SourceCut};
 use tokio::sync::{mpsc, watch};
 
+use crate::clock::Clock;
 use crate::driver::{Announcements, Report};
 use crate::exchange::{Inputs, Message, Output, channel};
 use crate::log::{Blocking, LogHandle};
 use crate::operator::{OperatorEntry, OperatorState};
 use crate::router::Router;
-use crate::source::{Reader, SourceError};
-use crate::spec::{Pipeline, Route, SinkEntry, SourceEntry};
+use crate::source::{ColumnsPlan, Reader, SourceError};
+use crate::spec::{ColumnsOptions, Pipeline, Route, SinkEntry, SourceEntry};
 use crate::tasks::actor::{SinkHandle, timed};
 use crate::tasks::operator::OperatorSubtask;
+use crate::tasks::shaper::Shaper;
 use crate::tasks::sink::SinkTask;
 use crate::tasks::source::{Cut, SourceTask};
 
@@ -28,6 +33,7 @@ pub(crate) struct OpenTasks {
     pub(crate) report: Report,
     pub(crate) log: LogHandle,
     pub(crate) blocking: Blocking,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hold: watch::Receiver<bool>,
 }
 
@@ -72,7 +78,7 @@ impl Step {
 }
 
 pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
-    let OpenTasks { pipeline, restored, report, log, blocking, hold } = open;
+    let OpenTasks { pipeline, restored, report, log, blocking, clock, hold } = open;
     let settings = &pipeline.settings;
     let first_epoch = restored.first_epoch;
     let mut operator_steps: Vec<Step> =
@@ -83,6 +89,8 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
         .chain(&pipeline.dead_letter)
         .map(|entry| (entry.id.clone(), Step::new(entry.subtasks, settings.channel_bytes)))
         .collect();
+
+    let schemas = find_schemas(&pipeline, &restored, blocking).await?;
 
     // Wire from the front: whoever feeds a step takes a router of it.
     let mut wiring = Wiring { pipeline: &pipeline, operators: &mut operator_steps, sinks: &mut sink_steps };
@@ -112,7 +120,9 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
         let states = restored.writers.get(&entry.id).map_or(&[][..], Vec::as_slice);
         for (ordinal, inputs) in (0u32..).zip(step.into_inputs(first_epoch)) {
             let dead_letter = reject_routers.next().flatten();
-            let place = SinkPlace { entry, ordinal, inputs, dead_letter, states };
+            let shaper = open_shaper(&pipeline, entry, &schemas)
+                .map_err(|error| TaskFailure::Shape { sink: entry.id.clone(), message: error.message })?;
+            let place = SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock: &clock };
             sinks.push(open_sink(&pipeline, &restored, &report, place).await?);
         }
     }
@@ -147,7 +157,8 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
     for entry in &pipeline.sources {
         let before = restored.sources.get(&entry.id);
         load_positions(&log, entry, before).await?;
-        let readers = open_readers(entry, before, blocking).await?;
+        let schema = schemas.get(&entry.id);
+        let readers = open_readers(entry, schema, before, blocking).await?;
         for (task, reader) in (0u32..).zip(readers) {
             let (next, dead_letter) = source_routers.next().unwrap_or_default();
             let (cut, orders) = mpsc::unbounded_channel();
@@ -158,6 +169,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 reader,
                 restored: before.map(|before| before.partitions.clone()).unwrap_or_default(),
                 encoding: entry.encoding,
+                schema: schema.map(Schema::to_text),
                 batch_bytes: settings.batch_bytes,
                 on_bad_row: entry.on_bad_row,
                 first_epoch,
@@ -216,6 +228,9 @@ struct SinkPlace<'a> {
     inputs: Inputs,
     dead_letter: Option<Router>,
     states: &'a [WriterState],
+    shaper: Shaper,
+    blocking: Blocking,
+    clock: &'a Arc<dyn Clock>,
 }
 
 async fn open_sink(
@@ -224,7 +239,7 @@ async fn open_sink(
     report: &Report,
     place: SinkPlace<'_>,
 ) -> Result<SinkTask, TaskFailure> {
-    let SinkPlace { entry, ordinal, inputs, dead_letter, states } = place;
+    let SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock } = place;
     let handle = SinkHandle::new(pipeline, entry, report.clone());
     let lost = |fault: CallFault| TaskFailure::Plugin(entry.id.clone(), fault);
     let label = handle.label();
@@ -243,6 +258,9 @@ async fn open_sink(
         writer,
         ctx,
         inputs,
+        shaper: Some(Box::new(shaper)),
+        blocking,
+        clock: Arc::clone(clock),
         first_epoch: restored.first_epoch,
         dead_letter,
         call_timeout: limit,
@@ -283,31 +301,109 @@ async fn load_positions(log: &LogHandle, entry: &SourceEntry, cut: Option<&Sourc
         .map_err(|error| TaskFailure::Host(format!("positions of source `{}`: {error}", entry.id)))
 }
 
+/// The columns of all sources whose rows are typed.
+async fn find_schemas(
+    pipeline: &Pipeline,
+    restored: &Restored,
+    blocking: Blocking,
+) -> Result<BTreeMap<SourceId, Schema>, TaskFailure> {
+    let mut schemas = BTreeMap::new();
+    for entry in &pipeline.sources {
+        if let Some(options) = &entry.columns {
+            let kept = restored.sources.get(&entry.id).and_then(|cut| cut.schema.as_deref());
+            schemas.insert(entry.id.clone(), find_schema(entry, options, kept, blocking).await?);
+        }
+    }
+    Ok(schemas)
+}
+
+/// The declared columns if they can follow those of the checkpoint; those of the checkpoint; those of a sample.
+async fn find_schema(
+    entry: &SourceEntry,
+    options: &ColumnsOptions,
+    kept: Option<&str>,
+    blocking: Blocking,
+) -> Result<Schema, TaskFailure> {
+    let permanent = |message: String| TaskFailure::Source { source: entry.id.clone(), message, permanent: true };
+    let kept = kept.map(Schema::from_text).transpose();
+    let kept = kept.map_err(|error| permanent(format!("the columns in the checkpoint cannot be read: {error}")))?;
+    match (&options.declared, kept) {
+        (Some(declared), kept) => {
+            if let Some(kept) = kept {
+                check_successor(&kept, declared).map_err(|error| permanent(error.message))?;
+            }
+            Ok(declared.clone())
+        }
+        (None, Some(kept)) => Ok(kept),
+        (None, None) => {
+            let source = Arc::clone(&entry.source);
+            let schema = on_threads(entry, blocking, move || source.sample_schema()).await?;
+            tracing::info!(source = %entry.id, %schema, "inferred the columns from a sample");
+            Ok(schema)
+        }
+    }
+}
+
+/// What the host does with rows before this sink's plugin gets them.
+fn open_shaper(
+    pipeline: &Pipeline,
+    entry: &SinkEntry,
+    schemas: &BTreeMap<SourceId, Schema>,
+) -> Result<Shaper, ColumnsError> {
+    let is_dead_letter = pipeline.dead_letter.as_ref().is_some_and(|sink| sink.id == entry.id);
+    // Operators hand on lines, and letters are lines.
+    let feeds = |source: &SourceId| {
+        pipeline.operators.is_empty()
+            && !is_dead_letter
+            && entry.sources.as_ref().is_none_or(|sources| sources.contains(source))
+    };
+    let mine: Vec<_> = schemas
+        .iter()
+        .filter(|(source, _)| feeds(source))
+        .map(|(source, schema)| (source.clone(), schema.clone()))
+        .collect();
+    Shaper::new(&entry.shape, entry.encoding, entry.subtasks, &mine)
+}
+
 async fn open_readers(
     entry: &SourceEntry,
+    schema: Option<&Schema>,
     cut: Option<&SourceCut>,
     blocking: Blocking,
 ) -> Result<Vec<Box<dyn Reader>>, TaskFailure> {
     let source = Arc::clone(&entry.source);
     let cut = cut.cloned();
     let (encoding, tasks) = (entry.encoding, entry.tasks);
-    let open = move || source.open(encoding, cut.as_ref(), tasks);
-    let opened = match blocking {
-        Blocking::Inline => open(),
-        Blocking::Threads => match tokio::task::spawn_blocking(open).await {
-            Ok(opened) => opened,
-            Err(error) => return Err(TaskFailure::Host(format!("source `{}` panicked: {error}", entry.id))),
-        },
-    };
-    let failed = |error: SourceError| TaskFailure::Source {
-        source: entry.id.clone(),
-        message: error.to_string(),
-        permanent: error.permanent(),
-    };
-    let readers = opened.map_err(failed)?;
+    let unknown = entry.columns.as_ref().map(|options| options.unknown).unwrap_or_default();
+    let plan = schema.map(|schema| ColumnsPlan { schema: schema.clone(), unknown });
+    let readers = on_threads(entry, blocking, move || match &plan {
+        Some(plan) => source.open_columns(plan, cut.as_ref(), tasks),
+        None => source.open(encoding, cut.as_ref(), tasks),
+    })
+    .await?;
     if readers.len() != tasks as usize {
         let message = format!("source `{}` opened {} readers for {tasks} tasks", entry.id, readers.len());
         return Err(TaskFailure::Host(message));
     }
     Ok(readers)
+}
+
+/// Asks a source something that may block.
+async fn on_threads<T: Send + 'static>(
+    entry: &SourceEntry,
+    blocking: Blocking,
+    ask: impl FnOnce() -> Result<T, SourceError> + Send + 'static,
+) -> Result<T, TaskFailure> {
+    let answer = match blocking {
+        Blocking::Inline => ask(),
+        Blocking::Threads => match tokio::task::spawn_blocking(ask).await {
+            Ok(answer) => answer,
+            Err(error) => return Err(TaskFailure::Host(format!("source `{}` panicked: {error}", entry.id))),
+        },
+    };
+    answer.map_err(|error| TaskFailure::Source {
+        source: entry.id.clone(),
+        message: error.to_string(),
+        permanent: error.permanent(),
+    })
 }

@@ -2,6 +2,8 @@
 
 use bytes::BytesMut;
 use memchr::memchr;
+use tidegate_columns::encode::encode;
+use tidegate_columns::rows::{ColumnBatch, Rows};
 use tidegate_protocol::ids::{Epoch, KeyRange};
 use tidegate_protocol::plugin::{Batch, Encoding};
 
@@ -34,22 +36,23 @@ impl Router {
         Self { outputs, way, encoding, turn }
     }
 
-    pub(crate) async fn rows(&mut self, mut batch: Batch) -> Result<(), Closed> {
-        if batch.rows == 0 {
+    pub(crate) async fn rows(&mut self, rows: impl Into<Rows>) -> Result<(), Closed> {
+        let mut rows = rows.into();
+        if rows.is_empty() {
             return Ok(());
         }
-        if let Some(encoding) = self.encoding {
+        if let (Some(encoding), Rows::Encoded(batch)) = (self.encoding, &mut rows) {
             batch.encoding = encoding;
         }
         let count = self.outputs.len();
         match &self.way {
-            _ if count == 1 => self.outputs[0].rows(batch).await,
+            _ if count == 1 => self.outputs[0].rows(rows).await,
             Way::InTurn => {
                 self.turn = (self.turn + 1) % count;
-                self.outputs[self.turn].rows(batch).await
+                self.outputs[self.turn].rows(rows).await
             }
             Way::ByKey(keys) => {
-                for (output, share) in self.outputs.iter().zip(keys.split(&batch, count)) {
+                for (output, share) in self.outputs.iter().zip(keys.split(rows, count)) {
                     if let Some(share) = share {
                         output.rows(share).await?;
                     }
@@ -88,8 +91,34 @@ impl Keys {
         Self { extractor, without }
     }
 
-    /// Deals the rows of a batch to `count` owners of the key space, keeping their order.
-    fn split(&self, batch: &Batch, count: usize) -> Vec<Option<Batch>> {
+    /// Deals rows to `count` owners of the key space, keeping their order.
+    fn split(&self, rows: Rows, count: usize) -> Vec<Option<Rows>> {
+        match rows {
+            Rows::Encoded(batch) => {
+                self.split_lines(&batch, count).into_iter().map(|share| share.map(Rows::Encoded)).collect()
+            }
+            Rows::Columns(columns) => self.split_columns(&columns, count),
+        }
+    }
+
+    /// The key is written as JSON, so that a row has the same point whether it travels as text or as columns.
+    fn split_columns(&self, columns: &ColumnBatch, count: usize) -> Vec<Option<Rows>> {
+        let owners = u32::try_from(count).unwrap_or(u32::MAX);
+        let lines_of = |key: ColumnBatch| encode(&key.batch, Encoding::JsonLines).ok();
+        let keys = columns.column(self.extractor.field()).and_then(lines_of).unwrap_or_default();
+        let mut points: Vec<u32> = lines(&keys)
+            .map(|line| KeyRange::owner(self.extractor.point(line).unwrap_or(self.without), owners))
+            .collect();
+        // Without such a column no row has a key.
+        points.resize(columns.batch.num_rows(), KeyRange::owner(self.without, owners));
+        match columns.deal(&points, count) {
+            Ok(shares) => shares.into_iter().map(|share| share.map(Rows::Columns)).collect(),
+            // There is an owner for every row, so this does not happen; and no row is lost if it does.
+            Err(_) => std::iter::once(Some(Rows::Columns(columns.clone()))).chain((1..count).map(|_| None)).collect(),
+        }
+    }
+
+    fn split_lines(&self, batch: &Batch, count: usize) -> Vec<Option<Batch>> {
         let owners = u32::try_from(count).unwrap_or(u32::MAX);
         let mut shares = vec![(BytesMut::new(), 0u64); count];
         for line in lines(&batch.bytes) {

@@ -5,6 +5,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_columns::Schema;
+use tidegate_columns::added::AddedColumn;
+use tidegate_columns::decode::UnknownFields;
+use tidegate_columns::files::FileOptions;
+use tidegate_columns::transform::TransformOptions;
 use tidegate_protocol::coordinator;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 use tidegate_protocol::plugin::{Encoding, Plugin};
@@ -54,8 +59,30 @@ pub struct SourceEntry {
     pub tasks: u32,
     /// What it is asked to hand out.
     pub encoding: Encoding,
+    /// How its rows become columns; `None`: they travel as bytes, in `encoding`.
+    pub columns: Option<ColumnsOptions>,
     /// What becomes of rows that cannot be read.
     pub on_bad_row: OnBadRow,
+}
+
+/// How the rows of a source become columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnsOptions {
+    /// The columns; `None`: those of the checkpoint, and at the first start those of a sample.
+    pub declared: Option<Schema>,
+    /// What a field that is not among them amounts to.
+    pub unknown: UnknownFields,
+}
+
+/// What the host does with rows before a plugin gets them.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct SinkShape {
+    /// Which rows and columns go on.
+    pub transform: Option<TransformOptions>,
+    /// Columns behind those, in order.
+    pub added: Vec<AddedColumn>,
+    /// The host writes whole files, and the plugin stores them.
+    pub files: Option<FileOptions>,
 }
 
 /// What becomes of a row that cannot be read.
@@ -82,6 +109,8 @@ pub struct SinkEntry {
     pub route: Route,
     /// The encoding that the plugin is handed.
     pub encoding: Encoding,
+    /// What the host does with rows before.
+    pub shape: SinkShape,
     /// Which sources feed it; `None` = all. Ignored behind operators.
     pub sources: Option<BTreeSet<SourceId>>,
 }

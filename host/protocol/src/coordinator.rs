@@ -198,8 +198,9 @@ impl Coordinator {
             Event::BarrierDue { reason } => self.on_barrier_due(reason),
             Event::SourceCut { source, task, epoch, progress } => self.on_source_cut(source, task, epoch, progress),
             Event::OperatorCut { operator, task, epoch, cut } => self.on_operator_cut(operator, task, epoch, cut),
-            Event::PartPrepared { sink, ordinal, epoch, rows_in, rejected_in_write, prepared } => {
-                self.on_part_prepared(sink, ordinal, epoch, running::Report { rows_in, rejected_in_write, prepared });
+            Event::PartPrepared { sink, ordinal, epoch, rows_in, filtered, rejected_in_write, prepared } => {
+                let report = running::Report { rows_in, filtered, rejected_in_write, prepared };
+                self.on_part_prepared(sink, ordinal, epoch, report);
             }
             Event::IntentAnnounced { request, sink, part, resource } => {
                 self.on_intent_announced(request, sink, part, resource);

@@ -9,6 +9,7 @@ impl fmt::Display for TaskFailure {
         match self {
             Self::Plugin(sink, fault) => write!(f, "sink `{sink}`: {fault}"),
             Self::Source { source, message, .. } => write!(f, "source `{source}`: {message}"),
+            Self::Shape { sink, message } => write!(f, "sink `{sink}`: {message}"),
             Self::BadRow { message } | Self::Host(message) => f.write_str(message),
         }
     }

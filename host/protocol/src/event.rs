@@ -119,9 +119,11 @@ pub enum Event {
         epoch: Epoch,
         /// Rows handed to it in this epoch.
         rows_in: u64,
-        /// Rows rejected in `write` and handed to the dead-letter sink.
+        /// Of them, rows that the pipeline's own filter left out.
+        filtered: u64,
+        /// Rows rejected in `write`, or by the host before it, and handed to the dead-letter sink.
         rejected_in_write: u64,
-        /// `None`: it had no rows, the plugin was not called.
+        /// `None`: no rows were left for the plugin, it was not called.
         prepared: Option<Prepared>,
     },
     /// A plugin announced a resource. Answered with [`Effect::IntentRecorded`].
@@ -196,6 +198,8 @@ pub struct SourceProgress {
     pub rows: u64,
     /// Rows that could not be read and went to the dead-letter sink.
     pub dead_lettered: u64,
+    /// The schema of its rows, where they are typed.
+    pub schema: Option<String>,
 }
 
 /// What came of creating a record.
@@ -251,6 +255,13 @@ pub enum TaskFailure {
     /// A row was bad and the pipeline is configured to stop there.
     BadRow {
         /// Names file, line and reason.
+        message: String,
+    },
+    /// Rows cannot be brought into the form that a sink is to be given; for a person. Not retried.
+    Shape {
+        /// Which.
+        sink: SinkId,
+        /// What does not go, and how to mend it.
         message: String,
     },
     /// A task of the host ended unexpectedly.
@@ -418,6 +429,8 @@ pub enum Notice {
         rows: u64,
         /// Rows dead-lettered or rejected.
         rejected: u64,
+        /// Rows left out by filters, over all sinks.
+        filtered: u64,
     },
     /// A sink committed.
     EpochCommitted {

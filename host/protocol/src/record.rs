@@ -168,6 +168,9 @@ pub struct SourceCut {
     pub rows: u64,
     /// Rows of this epoch that could not be read and went to the dead-letter sink.
     pub dead_lettered: u64,
+    /// The schema of its rows, where they are typed; the text belongs to the source. The same one counts after a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
 }
 
 /// State of one subtask of an operator.
@@ -251,6 +254,15 @@ pub struct PartCut {
     pub rows: u64,
     /// Rows it rejected, all of them in the dead-letter sink of this epoch.
     pub rejected: u64,
+    /// Rows that the pipeline's own filter left out, as its file says.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub filtered: u64,
+}
+
+/// Nothing is written for it, so that records without it stay as they were.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks by reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// What is known of one epoch at one sink.

@@ -107,7 +107,15 @@ fn two_tasks_that_read_the_same_partition_end_the_run_whenever_that_is_seen() {
             }
             for ordinal in 0..2 {
                 let (sink, prepared) = (sink("a"), None);
-                host.tell(Event::PartPrepared { sink, ordinal, epoch, rows_in: 0, rejected_in_write: 0, prepared });
+                host.tell(Event::PartPrepared {
+                    sink,
+                    ordinal,
+                    epoch,
+                    rows_in: 0,
+                    filtered: 0,
+                    rejected_in_write: 0,
+                    prepared,
+                });
             }
             host.settle(world, everything);
         };

@@ -28,6 +28,7 @@ fn b21_b37_b44_a_repeated_message_stands_in_for_nobody() {
         ordinal,
         epoch,
         rows_in: 2,
+        filtered: 0,
         rejected_in_write: 0,
         prepared: Some(prepared(part.clone(), 2)),
     };
@@ -62,6 +63,7 @@ fn b42_what_belongs_to_no_barrier_ends_the_run() {
         ordinal: 0,
         epoch: Epoch(epoch),
         rows_in: 0,
+        filtered: 0,
         rejected_in_write: 0,
         prepared: None,
     };
@@ -90,6 +92,7 @@ fn p12_a_row_that_does_not_arrive_ends_the_run() {
             ordinal,
             epoch,
             rows_in: 2,
+            filtered: 0,
             rejected_in_write: 0,
             prepared: Some(prepared(part, 2)),
         });
@@ -157,7 +160,15 @@ fn with_dead_letters(rejected: u64, dead_letters: Option<u64>) -> Option<End> {
     let report = |host: &mut Host, name: &str, rows_in: u64, rejected_in_write: u64| {
         let part = PartId::mint(&world::pipeline(), &sink(name), run, epoch, 0, 1);
         let prepared = (rows_in > 0).then(|| prepared(part, rows_in - rejected_in_write));
-        host.tell(Event::PartPrepared { sink: sink(name), ordinal: 0, epoch, rows_in, rejected_in_write, prepared });
+        host.tell(Event::PartPrepared {
+            sink: sink(name),
+            ordinal: 0,
+            epoch,
+            rows_in,
+            filtered: 0,
+            rejected_in_write,
+            prepared,
+        });
     };
     report(&mut host, "a", 5, rejected);
     if let Some(rows) = dead_letters {
@@ -210,6 +221,7 @@ fn what_a_plugin_claims_of_its_part_is_checked() {
             ordinal: 0,
             epoch,
             rows_in,
+            filtered: 0,
             rejected_in_write,
             prepared: Some(answer),
         });

@@ -16,18 +16,19 @@ use tidegate_protocol::plugin::Plugin;
 
 use crate::config::{
     CheckpointSection, Compression, Format, LimitsSection, OnBadRow, OnLostRows, PipelineFile, Route, RowFormat,
-    SinkFormat, SourceKind, SourceSection,
+    SourceKind, SourceSection,
 };
 use crate::edits::SinkNow;
 use crate::encodings::{self, Encodings};
 use crate::error::ServerError;
 use crate::graph::{self, SinkFacts};
 use crate::plugins::{Admission, Host};
+use crate::shapes::{self, Shapes};
 
 /// Tasks of a source whose file does not say.
 const DEFAULT_TASKS: u32 = 4;
 /// Bytes that may wait between two tasks.
-const CHANNEL_BYTES: usize = 4 << 20;
+const CHANNEL_BYTES: usize = 1 << 20;
 /// Bytes that a source is asked for at once.
 const BATCH_BYTES: usize = 256 << 10;
 /// Rows of a participant that are kept until prepare, once a plugin has rejected rows there.
@@ -43,6 +44,7 @@ pub struct Assembled {
     sources: BTreeMap<SourceId, Built>,
     pub(crate) sinks: BTreeMap<SinkId, Admission>,
     encodings: Encodings,
+    shapes: Shapes,
     guarantee: Guarantee,
     description: serde_json::Value,
 }
@@ -58,9 +60,9 @@ pub(crate) struct Built {
 /// # Errors
 /// A plugin or source cannot be used as the file says.
 pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerError> {
-    refuse_columns(file)?;
     let mut sources = BTreeMap::new();
     for (id, section) in &file.sources {
+        refuse_parquet(id, section)?;
         let built = build(file, section).map_err(|error| ServerError::Source { source: id.clone(), error })?;
         sources.insert(id.clone(), built);
     }
@@ -72,38 +74,10 @@ pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerErr
     let offered = sources.iter().map(|(id, built)| (id.clone(), built.source.contract().encodings)).collect();
     let accepted = sinks.iter().map(|(id, sink)| (id.clone(), sink.description().encodings.clone())).collect();
     let encodings = encodings::choose(file, &offered, &accepted)?;
+    let shapes = shapes::make(file, &encodings)?;
     let guarantee = guarantee::compute(&ingredients(file, &sources, &sinks));
     let description = describe(file, &sources, &sinks, &encodings);
-    Ok(Assembled { file: file.clone(), sources, sinks, encodings, guarantee, description })
-}
-
-/// Rows travel as bytes. What needs columns is refused, so that nothing that a file asks for is left out in silence.
-fn refuse_columns(file: &PipelineFile) -> Result<(), ServerError> {
-    let refused = |what: String| ServerError::Fit {
-        problem: format!("{what} needs rows as columns, which do not travel through a pipeline yet"),
-        hints: vec!["remove it".to_owned()],
-    };
-    for (id, source) in &file.sources {
-        match source.kind.rows() {
-            Some(rows) if rows.schema.is_some() => return Err(refused(format!("`schema` of source `{id}`"))),
-            Some(rows) if rows.format == Format::Parquet => {
-                return Err(refused(format!("format = \"parquet\" of source `{id}`")));
-            }
-            _ => {}
-        }
-    }
-    for (id, sink, _) in file.all_sinks() {
-        let asked = [
-            (sink.transform.is_some(), "`transform`"),
-            (!sink.columns.is_empty(), "`columns`"),
-            (sink.files.is_some(), "`files`"),
-            (matches!(sink.format, Some(SinkFormat::ArrowStream | SinkFormat::Parquet)), "`format`"),
-        ];
-        if let Some((_, key)) = asked.iter().find(|(asked, _)| *asked) {
-            return Err(refused(format!("{key} of sink `{id}`")));
-        }
-    }
-    Ok(())
+    Ok(Assembled { file: file.clone(), sources, sinks, encodings, shapes, guarantee, description })
 }
 
 impl Assembled {
@@ -160,6 +134,11 @@ impl Assembled {
         grounds
     }
 
+    /// How rows travel where they are not handed on as they are, one line each.
+    pub fn travel(&self) -> Vec<String> {
+        self.shapes.lines(&self.encodings)
+    }
+
     /// Fingerprint of the graph, as it goes into every seal.
     pub fn fingerprint(&self) -> String {
         graph::fingerprint(&self.description)
@@ -201,6 +180,7 @@ impl Assembled {
             let (Some(admission), Some(encoding)) = (self.sinks.get(&id), self.encodings.sinks.get(&id)) else {
                 continue;
             };
+            let shape = self.shapes.sinks.get(&id).cloned().unwrap_or_default();
             let sources: BTreeSet<_> = section.sources.iter().cloned().collect();
             let entry = SinkEntry {
                 id,
@@ -212,6 +192,7 @@ impl Assembled {
                     Route::Key(field) => spec::Route::Key(field.clone()),
                 },
                 encoding: *encoding,
+                shape,
                 sources: (sources.len() < self.file.sources.len()).then_some(sources),
             };
             match is_dead_letter {
@@ -224,6 +205,7 @@ impl Assembled {
             source: Arc::clone(&built.source),
             tasks: built.tasks,
             encoding,
+            columns: self.shapes.sources.get(id).cloned(),
             on_bad_row: match self.file.sources.get(id).and_then(|section| section.kind.rows()) {
                 Some(RowFormat { on_bad_row: OnBadRow::DeadLetter, .. }) => spec::OnBadRow::DeadLetter,
                 _ => spec::OnBadRow::Stop,
@@ -297,7 +279,19 @@ fn describe(
     let facts = sinks.iter().filter_map(|(id, sink)| {
         Some((id.clone(), SinkFacts { binding: &sink.binding, encoding: *encodings.sinks.get(id)? }))
     });
-    graph::describe(file, &tasks, &facts.collect())
+    graph::describe(file, &tasks, &encodings.typed, &facts.collect())
+}
+
+fn refuse_parquet(id: &SourceId, section: &SourceSection) -> Result<(), ServerError> {
+    match section.kind.rows() {
+        Some(RowFormat { format: Format::Parquet, .. }) => Err(ServerError::Fit {
+            problem: format!(
+                "source `{id}` has format = \"parquet\", but Parquet files cannot be read yet as a source"
+            ),
+            hints: vec!["read the rows as json-lines or csv".to_owned()],
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn build(file: &PipelineFile, section: &SourceSection) -> Result<Built, SourceError> {

@@ -145,6 +145,7 @@ fn compare_source(id: &str, before: &Value, now: &Value, ended: bool, findings: 
         ("tasks", "partitions are dealt anew"),
         ("max-line", "counts from the next row on"),
         ("schema", "counts from the next row on, where it fits the one before"),
+        ("as-columns", "counts from the next row on"),
         ("unknown-fields", "counts from the next row on"),
         ("follow", "counts from now on"),
     ] {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Encoding;
 
-use crate::config::{PipelineFile, Route, SinkFormat, SinkSection};
+use crate::config::{Format, PipelineFile, Route, SinkFormat, SinkSection, TransformSection};
 use crate::error::ServerError;
 
 /// The choice for a pipeline.
@@ -13,10 +13,13 @@ use crate::error::ServerError;
 pub(crate) struct Encodings {
     pub(crate) sources: BTreeMap<SourceId, Encoding>,
     pub(crate) sinks: BTreeMap<SinkId, Encoding>,
+    /// The sources whose rows travel as columns, and what needs them.
+    pub(crate) typed: BTreeMap<SourceId, String>,
 }
 
-/// Chooses for every sink the best encoding that the plugin accepts and all of the sink's sources can serve, and for every
-/// source the best one that serves all of its sinks.
+/// Chooses whose rows travel as columns: where anything needs them, or nothing else fits. For the others, chooses for
+/// every sink the best encoding that the plugin accepts and all of the sink's sources can serve, and for every source
+/// the best one that serves all of its sinks.
 ///
 /// # Errors
 /// There is none; names who wants what.
@@ -25,11 +28,140 @@ pub(crate) fn choose(
     offered: &BTreeMap<SourceId, Vec<Encoding>>,
     accepted: &BTreeMap<SinkId, Vec<Encoding>>,
 ) -> Result<Encodings, ServerError> {
+    let mut typed = BTreeMap::new();
+    for (id, section) in &file.sources {
+        let Some(rows) = section.kind.rows() else { continue };
+        if rows.schema.is_some() {
+            typed.insert(id.clone(), format!("source `{id}` has `schema`"));
+        } else if rows.format == Format::Parquet {
+            typed.insert(id.clone(), format!("source `{id}` has format = \"parquet\""));
+        }
+    }
+    for (id, section) in &file.sinks {
+        let Some(key) = needs_columns(section) else { continue };
+        for source in &section.sources {
+            typed.entry(source.clone()).or_insert_with(|| format!("sink `{id}` has {key}"));
+        }
+    }
+    settle(file, offered, accepted, typed)
+}
+
+fn settle(
+    file: &PipelineFile,
+    offered: &BTreeMap<SourceId, Vec<Encoding>>,
+    accepted: &BTreeMap<SinkId, Vec<Encoding>>,
+    mut typed: BTreeMap<SourceId, String>,
+) -> Result<Encodings, ServerError> {
+    spread(file, &mut typed)?;
+    let Misfit { error, sources, cause } = match attempt(file, offered, accepted, &typed) {
+        Ok(encodings) => return Ok(Encodings { typed, ..encodings }),
+        Err(misfit) => *misfit,
+    };
+    let more: Vec<_> = sources.into_iter().filter(|source| !typed.contains_key(source)).collect();
+    if more.is_empty() {
+        return Err(error);
+    }
+    // Columns can be written in every encoding that has fields.
+    typed.extend(more.into_iter().map(|source| (source, cause.clone())));
+    settle(file, offered, accepted, typed).map_err(|_| error)
+}
+
+/// What in a sink's section is about columns.
+fn needs_columns(section: &SinkSection) -> Option<&'static str> {
+    let whole = section.files.as_ref();
+    match section.format {
+        _ if section.transform.as_ref().is_some_and(|transform| *transform != TransformSection::default()) => {
+            Some("`transform`")
+        }
+        _ if !section.columns.is_empty() => Some("`columns`"),
+        _ if whole.is_some_and(|files| files.folder.is_some()) => Some("`folder`"),
+        Some(SinkFormat::Parquet) => Some("format = \"parquet\""),
+        Some(SinkFormat::ArrowStream) => Some("format = \"arrow-stream\""),
+        Some(SinkFormat::Csv) if whole.is_some() => Some("format = \"csv\" for whole files"),
+        _ => None,
+    }
+}
+
+/// All rows of a sink travel in the same way.
+///
+/// # Errors
+/// A source's rows have no columns.
+fn spread(file: &PipelineFile, typed: &mut BTreeMap<SourceId, String>) -> Result<(), ServerError> {
+    loop {
+        let before = typed.len();
+        for (id, section) in &file.sinks {
+            let Some((source, cause)) = section.sources.iter().find_map(|source| typed.get_key_value(source)) else {
+                continue;
+            };
+            let cause = format!("{cause}, and sink `{id}` takes source `{source}` together with others");
+            for source in &section.sources {
+                typed.entry(source.clone()).or_insert_with(|| cause.clone());
+            }
+        }
+        if typed.len() == before {
+            break;
+        }
+    }
+    for (id, cause) in typed {
+        let why = match file.sources.get(id).map(|section| section.kind.rows()) {
+            Some(Some(rows)) if rows.format == Format::Raw => "its rows are raw",
+            Some(None) => "its rows are made from a seed",
+            _ => continue,
+        };
+        return Err(ServerError::Fit {
+            problem: format!("{cause}: this needs rows with columns, and source `{id}` has none, since {why}"),
+            hints: vec![format!("take a source with a format that has columns, such as json-lines, instead of `{id}`")],
+        });
+    }
+    Ok(())
+}
+
+/// Why there is no encoding, and the sources for which there may be one if their rows travel as columns.
+struct Misfit {
+    error: ServerError,
+    sources: Vec<SourceId>,
+    cause: String,
+}
+
+fn attempt(
+    file: &PipelineFile,
+    offered: &BTreeMap<SourceId, Vec<Encoding>>,
+    accepted: &BTreeMap<SinkId, Vec<Encoding>>,
+    typed: &BTreeMap<SourceId, String>,
+) -> Result<Encodings, Box<Misfit>> {
     let mut chosen = Encodings::default();
+    // What sources are asked for; whole files are made from it by the host.
+    let mut asked = BTreeMap::new();
     let none = Vec::new();
     for (id, section, dead_letter) in file.all_sinks() {
         let accepted = accepted.get(&id).unwrap_or(&none);
-        let wanted = wanted(&id, section, accepted, dead_letter)?;
+        let misfit = |error| {
+            let cause = format!("sink `{id}` takes another encoding than its sources offer");
+            Box::new(Misfit { error, sources: section.sources.clone(), cause })
+        };
+        let files = section.files.is_some();
+        if files && !accepted.contains(&Encoding::Files) {
+            let error = ServerError::Fit {
+                problem: format!(
+                    "sink `{id}` has `files`, but its plugin takes no whole files: it accepts {}",
+                    list(accepted)
+                ),
+                hints: vec![
+                    "choose a plugin that accepts files, or one of the formats that this one accepts".to_owned(),
+                ],
+            };
+            return Err(Box::new(Misfit { error, sources: Vec::new(), cause: String::new() }));
+        }
+        if section.sources.iter().any(|source| typed.contains_key(source)) {
+            let encoding = if files { Encoding::Files } else { of_columns(&id, section, accepted).map_err(misfit)? };
+            chosen.sinks.insert(id, encoding);
+            continue;
+        }
+        let wanted = match (files, section.format) {
+            (true, Some(SinkFormat::Raw)) => vec![Encoding::Raw],
+            (true, _) => vec![Encoding::JsonLines],
+            (false, _) => wanted(&id, section, accepted, dead_letter).map_err(misfit)?,
+        };
         let offers: Vec<_> =
             section.sources.iter().map(|source| (source, offered.get(source).unwrap_or(&none))).collect();
         let fits =
@@ -40,19 +172,20 @@ pub(crate) fn choose(
         let Some(encoding) = best else {
             let offers: Vec<_> =
                 offers.iter().map(|(source, offer)| format!("source `{source}` offers {}", list(offer))).collect();
-            return Err(ServerError::Fit {
+            return Err(misfit(ServerError::Fit {
                 problem: format!("sink `{id}` takes {}, but {}", list(&wanted), offers.join(", ")),
                 hints: vec!["change `format` of the sink or of the source".to_owned()],
-            });
+            }));
         };
-        chosen.sinks.insert(id, encoding);
+        asked.insert(id.clone(), encoding);
+        chosen.sinks.insert(id, if files { Encoding::Files } else { encoding });
     }
     for source in file.sources.keys() {
         let takers: Vec<_> = file
             .sinks
             .iter()
             .filter(|(_, section)| section.sources.contains(source))
-            .filter_map(|(id, _)| Some((id, *chosen.sinks.get(id)?)))
+            .filter_map(|(id, _)| Some((id, *asked.get(id)?)))
             .collect();
         let offer = offered.get(source).unwrap_or(&none);
         let exact = |from: &Encoding| takers.iter().all(|&(_, to)| *from == to);
@@ -60,14 +193,38 @@ pub(crate) fn choose(
         let found = offer.iter().copied().find(exact).or_else(|| offer.iter().copied().find(serves_all));
         let Some(encoding) = found else {
             let takers: Vec<_> = takers.iter().map(|(id, to)| format!("sink `{id}` takes {}", to)).collect();
-            return Err(ServerError::Fit {
-                problem: format!("source `{source}` is read once and cannot serve both: {}", takers.join(", ")),
-                hints: vec!["give these sinks the same `format`, or read the rows with two sources".to_owned()],
-            });
+            return Err(Box::new(Misfit {
+                error: ServerError::Fit {
+                    problem: format!("source `{source}` is read once and cannot serve both: {}", takers.join(", ")),
+                    hints: vec!["give these sinks the same `format`, or read the rows with two sources".to_owned()],
+                },
+                sources: vec![source.clone()],
+                cause: format!("the sinks of source `{source}` take different encodings"),
+            }));
         };
         chosen.sources.insert(source.clone(), encoding);
     }
     Ok(chosen)
+}
+
+/// The encoding in which a plugin is handed rows that travel as columns: the first that it accepts, or the one that the
+/// file names. Lines of JSON stand for opaque records.
+fn of_columns(id: &SinkId, section: &SinkSection, accepted: &[Encoding]) -> Result<Encoding, ServerError> {
+    let named = section.format.map(|format| match format {
+        SinkFormat::Csv => Encoding::Csv,
+        SinkFormat::ArrowStream => Encoding::ArrowStream,
+        SinkFormat::JsonLines | SinkFormat::Raw | SinkFormat::Parquet => Encoding::JsonLines,
+    });
+    let written = [Encoding::JsonLines, Encoding::Csv, Encoding::ArrowStream];
+    let mut fit = accepted.iter().copied().filter(|encoding| written.contains(encoding));
+    fit.find(|encoding| named.is_none_or(|named| named == *encoding)).ok_or_else(|| ServerError::Fit {
+        problem: format!(
+            "the rows of sink `{id}` have columns and can be handed over as {}, but its plugin accepts {}",
+            list(named.as_ref().map_or(&written[..], std::slice::from_ref)),
+            list(accepted)
+        ),
+        hints: vec!["change `format` of the sink, or choose another plugin".to_owned()],
+    })
 }
 
 /// Lines of JSON are opaque records, too.
@@ -97,6 +254,7 @@ fn wanted(
     let wanted: Vec<_> = accepted
         .iter()
         .copied()
+        .filter(|encoding| *encoding != Encoding::Files)
         .filter(|encoding| named.is_none_or(|named| named == *encoding))
         .filter(|encoding| !(keyed || dead_letter) || *encoding == Encoding::JsonLines)
         .collect();
@@ -107,6 +265,10 @@ fn wanted(
         (true, Some(named)) => Err(ServerError::Fit {
             problem: format!("sink `{id}` has format = \"{}\", but its plugin accepts {}", named, list(accepted)),
             hints: vec![],
+        }),
+        (true, None) if accepted.contains(&Encoding::Files) => Err(ServerError::Fit {
+            problem: format!("the plugin of sink `{id}` accepts whole files only"),
+            hints: vec![format!("add the table [sinks.{id}.files]")],
         }),
         (true, None) => Err(ServerError::Fit {
             problem: format!("the plugin of sink `{id}` accepts no encoding at all"),
@@ -124,7 +286,7 @@ fn list(encodings: &[Encoding]) -> String {
 mod tests {
     use std::path::Path;
 
-    use Encoding::{Csv, JsonLines, Raw};
+    use Encoding::{ArrowStream, Csv, Files, JsonLines, Raw};
 
     use super::*;
 
@@ -134,7 +296,15 @@ mod tests {
         accepts: &[(&str, &[Encoding])],
     ) -> Result<Encodings, String> {
         let sources: String = offers.iter().map(|(id, _)| format!("[sources.{id}]\nkind = \"generate\"\n")).collect();
-        let text = format!("[pipeline]\nname = \"p\"\nstate = \"s\"\n{sources}{more}");
+        chosen_of(&format!("{sources}{more}"), offers, accepts)
+    }
+
+    fn chosen_of(
+        tables: &str,
+        offers: &[(&str, &[Encoding])],
+        accepts: &[(&str, &[Encoding])],
+    ) -> Result<Encodings, String> {
+        let text = format!("[pipeline]\nname = \"p\"\nstate = \"s\"\n{tables}");
         let file = crate::config::parse(&text, Path::new("p.toml"), Path::new("/b")).unwrap();
         let offered = offers.iter().map(|(id, list)| (SourceId::new(*id).unwrap(), list.to_vec())).collect();
         let accepted = accepts.iter().map(|(id, list)| (SinkId::new(*id).unwrap(), list.to_vec())).collect();
@@ -174,5 +344,74 @@ mod tests {
             said,
             "source `a` is read once and cannot serve both: sink `x` takes csv, sink `y` takes json-lines"
         );
+    }
+
+    const LINES: &str = "[sources.a]\nkind = \"files\"\npaths = [\"a\"]\nformat = \"json-lines\"\n";
+    const RAW: &str = "[sources.b]\nkind = \"files\"\npaths = [\"b\"]\nformat = \"raw\"\n";
+    const OUT: &str = "[sinks.out]\nplugin = \"x\"\n";
+    const JSON: &[Encoding] = &[JsonLines, Raw];
+
+    fn typed(encodings: &Encodings) -> Vec<&str> {
+        encodings.typed.keys().map(SourceId::as_str).collect()
+    }
+
+    #[test]
+    fn rows_travel_as_columns_where_anything_needs_them() {
+        for more in [
+            "transform = { filter = \"n > 1\" }",
+            "columns = [\"_epoch\"]",
+            "files = { folder = \"n={n}\" }",
+            "format = \"parquet\"",
+            "format = \"arrow-stream\"",
+            "format = \"csv\"\nfiles = {}",
+        ] {
+            let accepts: &[Encoding] = &[Raw, JsonLines, ArrowStream, Files];
+            let encodings = chosen_of(&format!("{LINES}{OUT}{more}"), &[("a", JSON)], &[("out", accepts)]).unwrap();
+            assert_eq!(typed(&encodings), ["a"], "{more}");
+        }
+        let declared = format!("{LINES}schema = \"n BIGINT\"\n{OUT}");
+        let encodings = chosen_of(&declared, &[("a", JSON)], &[("out", &[Csv, JsonLines])]).unwrap();
+        assert_eq!((typed(&encodings), encodings.sinks.values().copied().collect()), (vec!["a"], vec![Csv]));
+    }
+
+    #[test]
+    fn rows_stay_bytes_where_nothing_needs_columns() {
+        for (more, encoding) in [("", JsonLines), ("format = \"raw\"", Raw), ("files = {}", Files)] {
+            let text = format!("{LINES}{OUT}{more}");
+            let encodings = chosen_of(&text, &[("a", JSON)], &[("out", &[JsonLines, Raw, Files])]).unwrap();
+            assert_eq!(typed(&encodings), Vec::<&str>::new(), "{more}");
+            assert_eq!(encodings.sinks.values().copied().collect::<Vec<_>>(), [encoding], "{more}");
+        }
+    }
+
+    #[test]
+    fn columns_join_what_has_no_encoding_in_common() {
+        let encodings = chosen_of(&format!("{LINES}{OUT}"), &[("a", JSON)], &[("out", &[Csv])]).unwrap();
+        assert_eq!((typed(&encodings), encodings.sinks.values().copied().collect()), (vec!["a"], vec![Csv]));
+        // The other sinks of the source get them as well.
+        let two = format!("{LINES}{OUT}[sinks.raw]\nplugin = \"y\"\nformat = \"raw\"\n");
+        let encodings = chosen_of(&two, &[("a", JSON)], &[("out", &[Csv]), ("raw", &[Raw, JsonLines])]).unwrap();
+        assert_eq!(encodings.sinks.values().copied().collect::<Vec<_>>(), [Csv, JsonLines]);
+        let said = chosen_of(&two, &[("a", JSON)], &[("out", &[Csv]), ("raw", &[Raw])]).unwrap_err();
+        assert_eq!(said, "sink `out` takes csv, but source `a` offers json-lines or raw");
+    }
+
+    #[test]
+    fn rows_without_columns_are_refused_where_columns_are_needed() {
+        let accepts: &[(&str, &[Encoding])] = &[("out", &[JsonLines, Raw])];
+        let epochs = format!("{OUT}columns = [\"_epoch\"]\n");
+        let said = chosen(&epochs, &[("a", JSON)], accepts).unwrap_err();
+        assert_eq!(
+            said,
+            "sink `out` has `columns`: this needs rows with columns, and source `a` has none, since its rows are made \
+             from a seed"
+        );
+        let said = chosen_of(&format!("{RAW}{epochs}"), &[("b", &[Raw])], accepts).unwrap_err();
+        assert!(said.contains("source `b` has none, since its rows are raw"), "{said}");
+        let both = format!("{LINES}schema = \"infer\"\n{RAW}{OUT}");
+        let said = chosen_of(&both, &[("a", JSON), ("b", &[Raw])], accepts).unwrap_err();
+        assert!(said.starts_with("source `a` has `schema`, and sink `out` takes source `a` together"), "{said}");
+        let said = chosen_of(&format!("{LINES}{OUT}files = {{}}\n"), &[("a", JSON)], accepts).unwrap_err();
+        assert_eq!(said, "sink `out` has `files`, but its plugin takes no whole files: it accepts json-lines or raw");
     }
 }

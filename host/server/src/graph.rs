@@ -27,12 +27,19 @@ pub(crate) struct SinkFacts<'a> {
 pub(crate) fn describe(
     file: &PipelineFile,
     tasks: &BTreeMap<SourceId, u32>,
+    typed: &BTreeMap<SourceId, String>,
     sinks: &BTreeMap<SinkId, SinkFacts<'_>>,
 ) -> Value {
     let sources: BTreeMap<_, _> = file
         .sources
         .iter()
-        .map(|(id, section)| (id.to_string(), source(section, tasks.get(id).copied().unwrap_or(1))))
+        .map(|(id, section)| {
+            let mut source = source(section, tasks.get(id).copied().unwrap_or(1));
+            if typed.contains_key(id) {
+                source["as-columns"] = true.into();
+            }
+            (id.to_string(), source)
+        })
         .collect();
     let sinks: BTreeMap<_, _> = file
         .all_sinks()

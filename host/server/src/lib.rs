@@ -35,6 +35,7 @@ mod resolve;
 mod run;
 mod savepoint;
 mod schema;
+mod shapes;
 mod state;
 mod validate;
 

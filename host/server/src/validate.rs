@@ -25,6 +25,9 @@ pub struct Validation {
     pub guarantee: Guarantee,
     /// What that rests on.
     pub grounds: Vec<String>,
+    /// How rows travel where they are not handed on as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub travel: Vec<String>,
     /// Plugins with their versions.
     pub plugins: std::collections::BTreeMap<SinkId, String>,
     /// The state that was found; `None` if the pipeline has never run.
@@ -110,6 +113,7 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
         pipeline: file.pipeline.name.to_string(),
         guarantee: assembled.guarantee().clone(),
         grounds: assembled.grounds(),
+        travel: assembled.travel(),
         plugins: assembled.plugins(),
         state: found,
         blocked,

@@ -58,6 +58,7 @@ fn announce(assembled: &Assembled, args: &RunArgs) {
     let file = assembled.file();
     say(&format!("pipeline `{}`, state in {}", file.pipeline.name, file.pipeline.state.display()));
     guarantee_lines(assembled.guarantee(), &assembled.grounds()).iter().for_each(|line| say(line));
+    assembled.travel().iter().for_each(|line| say(line));
     if args.output.json {
         print_json_line(&json!({
             "event": "start",
@@ -310,6 +311,9 @@ fn summary(report: &Report, millis: u64) -> Vec<String> {
     }
     if progress.rows_dead_lettered > 0 {
         lines.push(format!("  {} dead-lettered", counted(progress.rows_dead_lettered, "row")));
+    }
+    if progress.rows_filtered > 0 {
+        lines.push(format!("  {} left out by filters", counted(progress.rows_filtered, "row")));
     }
     if progress.runs > 1 {
         lines.push(format!("  {} runs", count(progress.runs)));

@@ -41,6 +41,7 @@ pub(crate) fn guarantee_lines(guarantee: &tidegate_server::Guarantee, grounds: &
 fn text(validation: &Validation) -> String {
     let mut lines = vec![format!("pipeline `{}`", validation.pipeline)];
     lines.extend(guarantee_lines(&validation.guarantee, &validation.grounds));
+    lines.extend(validation.travel.iter().cloned());
     lines.push(match &validation.state {
         None => "state: none yet".to_owned(),
         Some(state) => format!(

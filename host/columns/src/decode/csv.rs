@@ -1,5 +1,7 @@
 //! CSV records to columns. An empty field is no value; `""` is an empty text.
 
+use arrow_array::RecordBatch;
+
 use super::column::{Children, Column, Data, type_name};
 use super::cursor::{Cursor, Fault, Parsed, shown};
 use super::json::{check_utf8, fit, misfits, text_value, value};
@@ -90,14 +92,33 @@ impl CsvDecoder {
             }
             let end = start + record_length(&records[start..], self.dialect);
             let record = trimmed(&records[start..end]);
-            if let Err(fault) = self.record(record) {
-                self.columns.truncate(self.columns.rows);
-                bad.push(BadLine { line: count, bytes: start..start + record.len(), reason: fault.to_string() });
+            if let Err(reason) = self.push(record) {
+                bad.push(BadLine { line: count, bytes: start..start + record.len(), reason });
             }
             count += 1;
             start = end;
         }
-        Ok(Decoded { batch: self.columns.take_batch(&self.schema)?, bad, lines: count })
+        Ok(Decoded { batch: self.take()?, bad, lines: count, read: records.len() })
+    }
+
+    /// Adds one record, without its line end, to the rows that [`CsvDecoder::take`] gives.
+    ///
+    /// # Errors
+    /// What is wrong with it; the rows are as before.
+    pub fn push(&mut self, record: &[u8]) -> Result<(), String> {
+        self.record(record).map_err(|fault| {
+            self.columns.truncate(self.columns.rows);
+            fault.to_string()
+        })
+    }
+
+    /// The rows that were added since the last call. Together their records have at most [`super::LONGEST_INPUT`]
+    /// bytes.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub fn take(&mut self) -> Result<RecordBatch> {
+        self.columns.take_batch(&self.schema)
     }
 
     fn record(&mut self, record: &[u8]) -> Parsed<()> {
@@ -127,8 +148,8 @@ impl CsvDecoder {
     }
 }
 
-/// Length of the first record with its line end: a line end within quotes is none.
-pub(crate) fn record_length(bytes: &[u8], dialect: CsvDialect) -> usize {
+/// Length in bytes of the first record with its line end: a line end within quotes is none.
+pub fn record_length(bytes: &[u8], dialect: CsvDialect) -> usize {
     let mut at = 0;
     loop {
         // At the start of a field.

@@ -40,13 +40,22 @@ impl JsonDecoder {
     /// # Errors
     /// `lines` is longer than [`super::LONGEST_INPUT`].
     pub fn decode(&mut self, lines: &[u8]) -> Result<Decoded> {
+        self.decode_until(lines, usize::MAX)
+    }
+
+    /// [`JsonDecoder::decode`], but ends behind the line that is bad number `most_bad`: how far it came is
+    /// [`Decoded::read`].
+    ///
+    /// # Errors
+    /// As for [`JsonDecoder::decode`].
+    pub fn decode_until(&mut self, lines: &[u8], most_bad: usize) -> Result<Decoded> {
         check_length(lines)?;
         // One look at all of it is much cheaper than one at each line.
         let all_utf8 = std::str::from_utf8(lines).is_ok();
         let mut bad = Vec::new();
         let mut count = 0;
         let mut start = 0;
-        while start < lines.len() {
+        while start < lines.len() && bad.len() < most_bad {
             let end = memchr::memchr(b'\n', &lines[start..]).map_or(lines.len(), |at| start + at);
             let line = &lines[start..end];
             if let Err(fault) = self.line(line, all_utf8) {
@@ -56,7 +65,8 @@ impl JsonDecoder {
             count += 1;
             start = end + 1;
         }
-        Ok(Decoded { batch: self.columns.take_batch(&self.schema)?, bad, lines: count })
+        let read = start.min(lines.len());
+        Ok(Decoded { batch: self.columns.take_batch(&self.schema)?, bad, lines: count, read })
     }
 
     fn line(&mut self, line: &[u8], is_utf8: bool) -> Parsed<()> {

@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use arrow_array::RecordBatch;
 
-pub use csv::{CsvDecoder, CsvDialect};
+pub use csv::{CsvDecoder, CsvDialect, record_length};
 pub use json::JsonDecoder;
 
 use crate::{ColumnsError, Result};
@@ -29,6 +29,8 @@ pub struct Decoded {
     pub bad: Vec<BadLine>,
     /// Lines or records of the input, blank lines of JSON among them.
     pub lines: usize,
+    /// Bytes of the input that they take.
+    pub read: usize,
 }
 
 /// A line or record that is not a row of the schema.

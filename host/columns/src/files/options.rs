@@ -7,8 +7,10 @@ use crate::{ColumnsError, Result};
 pub const DEFAULT_OPEN_FILES: usize = 64;
 /// Size at which a file is ended, unless said otherwise.
 pub const DEFAULT_ROLL_BYTES: u64 = 128 << 20;
-/// Memory of all open files of a participant, unless said otherwise.
-pub const DEFAULT_MEMORY_BYTES: usize = 48 << 20;
+/// Memory of all open files of a sink, unless said otherwise.
+pub const DEFAULT_MEMORY_BYTES: usize = 32 << 20;
+/// The least of it that one of several participants gets.
+const LEAST_MEMORY_BYTES: usize = 8 << 20;
 
 const MAX_ZSTD_LEVEL: i32 = 22;
 
@@ -121,6 +123,14 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
+    /// The same for one of several participants, which share the memory.
+    #[must_use]
+    pub fn shared_by(mut self, participants: u32) -> Self {
+        let share = self.memory_bytes / (participants.max(1) as usize);
+        self.memory_bytes = share.max(self.memory_bytes.min(LEAST_MEMORY_BYTES));
+        self
+    }
+
     /// Files of a format, with the usual bounds.
     pub fn new(format: FileFormat) -> FileOptions {
         FileOptions {

@@ -84,10 +84,10 @@ impl Records {
     }
 
     /// The fields of the record found last.
-    pub(super) fn fields(&self, count: usize) -> impl Iterator<Item = &[u8]> {
+    pub(super) fn fields(&self, count: usize) -> impl ExactSizeIterator<Item = &[u8]> {
         let ends = &self.ends[..count];
-        let starts = std::iter::once(0).chain(ends.iter().copied());
-        starts.zip(ends).map(|(start, &end)| &self.fields[start..end])
+        let start = move |field: usize| if field == 0 { 0 } else { ends[field - 1] };
+        (0..count).map(move |field| &self.fields[start(field)..ends[field]])
     }
 
     /// Finds the next record, after blank lines, which it takes. Fills the window as far as one record needs, if it

@@ -211,7 +211,7 @@ impl GenerateReader {
         let positions = vec![(partition.name.clone(), self.source.position(partition.next))];
         // Generating is pure computation: let other tasks of this thread have their turn.
         tokio::task::yield_now().await;
-        Read::Rows(SourceBatch { bytes, rows, bad: Vec::new(), positions, watermark: None })
+        Read::Rows(SourceBatch { bytes, rows, positions, ..SourceBatch::default() })
     }
 }
 

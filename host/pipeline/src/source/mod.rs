@@ -24,7 +24,10 @@ pub use error::SourceError;
 
 use std::fmt;
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
+use tidegate_columns::Schema;
+use tidegate_columns::decode::UnknownFields;
 use tidegate_protocol::plugin::{BoxFuture, Encoding};
 use tidegate_protocol::record::SourceCut;
 
@@ -62,11 +65,57 @@ pub trait Source: Send + Sync {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError>;
 
+    /// Whether its rows can be handed out as columns.
+    fn has_columns(&self) -> bool {
+        false
+    }
+
+    /// The columns that its rows seem to have, from a sample of what is there. Blocking.
+    ///
+    /// # Errors
+    /// Nothing is there to look at, or rows differ; the message says what to declare.
+    fn sample_schema(&self) -> Result<Schema, SourceError> {
+        Err(no_columns(&self.contract()))
+    }
+
+    /// [`Source::open`], for rows as columns: batches have [`SourceBatch::columns`]. A row that does not have the schema
+    /// is a bad row.
+    ///
+    /// # Errors
+    /// As for [`Source::open`].
+    fn open_columns(
+        &self,
+        plan: &ColumnsPlan,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        let _ = (plan, restored, tasks);
+        Err(no_columns(&self.contract()))
+    }
+
     /// Every sink has committed up to here: progress may be published outside (consumer-group offsets, acks). Returns
     /// at once.
     fn committed(&self, cut: &SourceCut) {
         let _ = cut;
     }
+}
+
+/// How rows become columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ColumnsPlan {
+    /// Their columns.
+    pub schema: Schema,
+    /// What a field that is not among them amounts to.
+    pub unknown: UnknownFields,
+}
+
+/// How a reader hands out rows.
+#[derive(Debug, Clone)]
+enum HandOut {
+    /// As bytes.
+    Encoded(Encoding),
+    /// As columns.
+    Columns(ColumnsPlan),
 }
 
 /// One source task's share of a source.
@@ -82,7 +131,7 @@ pub trait Reader: Send {
 }
 
 /// An answer of [`Reader::next`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Read {
     /// Rows, bad rows, or only newer positions.
     Rows(SourceBatch),
@@ -93,10 +142,12 @@ pub enum Read {
 }
 
 /// Whole rows and where they end.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct SourceBatch {
     /// The rows in the encoding that was asked for. Every row ends with a newline. May be empty.
     pub bytes: Bytes,
+    /// The rows as columns, where those were asked for; then there are no bytes.
+    pub columns: Option<RecordBatch>,
     /// How many rows.
     pub rows: u64,
     /// Rows that could not be read; not among `rows`. At most a few hundred.
@@ -126,6 +177,11 @@ impl fmt::Display for BadRow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, line {}: {}", self.partition, self.line, self.reason)
     }
+}
+
+fn no_columns(contract: &SourceContract) -> SourceError {
+    let expected = format!("this source has no typed rows ({}); leave out what needs columns", contract.describe);
+    SourceError::Configuration { key: "schema", expected }
 }
 
 /// Refuses an encoding that the source did not offer.

@@ -15,14 +15,17 @@
 use std::io;
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
 use memchr::memchr_iter;
+use tidegate_columns::ColumnsError;
+use tidegate_columns::decode::{CsvDecoder, CsvDialect, JsonDecoder};
 use tidegate_protocol::plugin::Encoding;
 
 use super::csv::{self, CsvOptions, Found, Objects, Records};
 use super::json;
 use super::window::{BLOCK, Window};
-use super::{BAD_ROW_CLIP, BadRow};
+use super::{BAD_ROW_CLIP, BadRow, ColumnsPlan, HandOut};
 
 /// Bad rows in one batch; the batch ends there.
 const MOST_BAD: usize = 256;
@@ -50,6 +53,11 @@ impl Format {
             }
             Self::Csv(_) => vec![Encoding::JsonLines, Encoding::Raw],
         }
+    }
+
+    /// Whether rows of it have columns.
+    pub(super) fn has_columns(&self) -> bool {
+        !matches!(self, Self::Raw)
     }
 
     /// The name as in the pipeline file.
@@ -80,6 +88,8 @@ impl From<io::Error> for RowsError {
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) bytes: Bytes,
+    /// Instead of bytes, where columns were asked for.
+    pub(super) columns: Option<RecordBatch>,
     pub(super) rows: u64,
     pub(super) bad: Vec<BadRow>,
 }
@@ -96,44 +106,93 @@ pub(super) struct Rows {
 enum Kind {
     Raw,
     JsonLines,
-    Csv { options: CsvOptions, records: Box<Records>, columns: Option<Columns>, as_json: bool },
+    JsonColumns(Box<JsonDecoder>),
+    Csv { options: CsvOptions, records: Box<Records>, hand_out: HandOut, columns: Option<Columns> },
 }
 
+/// The columns of a CSV file, and what its records become.
 struct Columns {
     count: usize,
-    objects: Objects,
+    target: Target,
+}
+
+enum Target {
+    AsIs,
+    Objects(Objects),
+    Typed(Box<CsvDecoder>),
 }
 
 impl Columns {
-    fn new(names: &[String]) -> Self {
-        Self { count: names.len(), objects: Objects::new(names) }
+    fn new(names: &[String], options: &CsvOptions, hand_out: &HandOut) -> Result<Self, ColumnsError> {
+        let target = match hand_out {
+            HandOut::Encoded(Encoding::JsonLines) => Target::Objects(Objects::new(names)),
+            HandOut::Encoded(_) => Target::AsIs,
+            HandOut::Columns(ColumnsPlan { schema, unknown }) => {
+                let dialect = CsvDialect { delimiter: options.delimiter, quote: options.quote };
+                Target::Typed(Box::new(CsvDecoder::new(schema, names, dialect, *unknown)?))
+            }
+        };
+        Ok(Self { count: names.len(), target })
+    }
+
+    /// Adds a record; its fields were found in it before.
+    fn add<'a>(
+        &mut self,
+        out: &mut Vec<u8>,
+        raw: &[u8],
+        fields: impl ExactSizeIterator<Item = &'a [u8]>,
+    ) -> Result<(), String> {
+        let found = fields.len();
+        if found != self.count {
+            return Err(format!("expected {} fields, found {found}", self.count));
+        }
+        match &mut self.target {
+            Target::AsIs => {
+                out.extend_from_slice(raw);
+                if raw.last() != Some(&b'\n') {
+                    out.push(b'\n');
+                }
+                Ok(())
+            }
+            Target::Objects(objects) => objects.append(out, fields),
+            Target::Typed(decoder) => decoder.push(trimmed(raw)),
+        }
     }
 }
 
 impl Rows {
     /// `header` names the columns of a CSV file that is not read from its start.
+    ///
+    /// # Errors
+    /// These columns cannot be had from this format, or from a file with that header.
     pub(super) fn new(
         window: Window,
         partition: Arc<str>,
         format: &Format,
-        encoding: Encoding,
+        hand_out: &HandOut,
         longest: usize,
         header: Option<&[String]>,
-    ) -> Self {
-        let kind = match format {
-            Format::Raw => Kind::Raw,
-            Format::JsonLines => Kind::JsonLines,
-            Format::Csv(options) => {
+    ) -> Result<Self, RowsError> {
+        let unreadable = |error: ColumnsError| RowsError::Malformed(1, error.message);
+        let kind = match (format, hand_out) {
+            (Format::JsonLines, HandOut::Columns(plan)) => {
+                let decoder = JsonDecoder::new(&plan.schema, plan.unknown).map_err(unreadable)?;
+                Kind::JsonColumns(Box::new(decoder))
+            }
+            (Format::JsonLines, HandOut::Encoded(_)) => Kind::JsonLines,
+            (Format::Raw, _) => Kind::Raw,
+            (Format::Csv(options), hand_out) => {
                 let names = if options.header { header } else { Some(&options.columns[..]) };
+                let columns = names.map(|names| Columns::new(names, options, hand_out)).transpose();
                 Kind::Csv {
                     options: options.clone(),
                     records: Box::new(Records::new(options)),
-                    columns: names.map(Columns::new),
-                    as_json: encoding == Encoding::JsonLines,
+                    hand_out: hand_out.clone(),
+                    columns: columns.map_err(unreadable)?,
                 }
             }
         };
-        Self { window, partition, longest, kind, checked_encoding: false }
+        Ok(Self { window, partition, longest, kind, checked_encoding: false })
     }
 
     pub(super) fn window(&self) -> &Window {
@@ -158,7 +217,7 @@ impl Rows {
             }
         }
         match self.kind {
-            Kind::Raw | Kind::JsonLines => self.next_lines(most_bytes, most_rows).map(Some),
+            Kind::Raw | Kind::JsonLines | Kind::JsonColumns(_) => self.next_lines(most_bytes, most_rows).map(Some),
             Kind::Csv { .. } => self.next_records(most_bytes, most_rows).map(Some),
         }
     }
@@ -179,8 +238,9 @@ impl Rows {
             if let Some(lines) = self.window.find_lines(most_bytes, most_rows, self.longest) {
                 let (length, count, taken) = match self.kind {
                     Kind::JsonLines => self.prove(lines.bytes, line),
+                    Kind::JsonColumns(_) => self.decode(&lines.bytes, line)?,
                     _ => {
-                        let taken = Taken { bytes: lines.bytes, rows: lines.count, bad: Vec::new() };
+                        let taken = Taken { bytes: lines.bytes, rows: lines.count, ..Taken::default() };
                         (taken.bytes.len(), lines.count, taken)
                     }
                 };
@@ -233,6 +293,26 @@ impl Rows {
         (start, count, kept.finish(bytes.slice(..start)))
     }
 
+    /// [`Rows::prove`], for rows as columns.
+    fn decode(&mut self, bytes: &Bytes, first_line: u64) -> Result<(usize, u64, Taken), RowsError> {
+        let Kind::JsonColumns(decoder) = &mut self.kind else {
+            unreachable!("only JSON is decoded by lines");
+        };
+        let decoded =
+            decoder.decode_until(bytes, MOST_BAD).map_err(|error| RowsError::Malformed(first_line, error.message))?;
+        let bad = decoded.bad.into_iter().map(|bad| {
+            let raw = bytes.get(bad.bytes).unwrap_or_default();
+            self.bad_row(first_line + bad.line as u64, bad.reason, raw)
+        });
+        let taken = Taken {
+            rows: decoded.batch.num_rows() as u64,
+            bad: bad.collect(),
+            columns: Some(decoded.batch),
+            ..Taken::default()
+        };
+        Ok((decoded.read, decoded.lines as u64, taken))
+    }
+
     fn bad_row(&self, line: u64, reason: String, raw: &[u8]) -> BadRow {
         // A copy: a few bad rows must not hold whole blocks in memory for as long as they are kept.
         let clipped = Bytes::copy_from_slice(&raw[..raw.len().min(BAD_ROW_CLIP)]);
@@ -242,7 +322,8 @@ impl Rows {
     fn next_records(&mut self, most_bytes: usize, most_rows: u64) -> Result<Taken, RowsError> {
         let mut out = Vec::with_capacity(most_bytes.min(BLOCK));
         let mut taken = Taken::default();
-        while out.len() < most_bytes && taken.bad.len() < MOST_BAD {
+        let start = self.window.offset();
+        while self.window.offset() - start < most_bytes as u64 && out.len() < most_bytes && taken.bad.len() < MOST_BAD {
             let count = taken.rows + taken.bad.len() as u64;
             if count >= most_rows {
                 break;
@@ -256,12 +337,16 @@ impl Rows {
             }
         }
         taken.bytes = Bytes::from(out);
+        if let Kind::Csv { columns: Some(Columns { target: Target::Typed(decoder), .. }), .. } = &mut self.kind {
+            let columns = decoder.take().map_err(|error| RowsError::Malformed(self.window.lines(), error.message))?;
+            taken.columns = Some(columns);
+        }
         Ok(taken)
     }
 
-    /// Reads one record and appends it to `out`.
+    /// Reads one record and appends it to `out`, or to the rows that are being decoded.
     fn next_record(&mut self, out: &mut Vec<u8>, may_fill: bool) -> Result<Record, RowsError> {
-        let Kind::Csv { options, records, columns, as_json } = &mut self.kind else {
+        let Kind::Csv { options, records, hand_out, columns } = &mut self.kind else {
             unreachable!("only CSV has records");
         };
         let (found, count) = records.next(&mut self.window, self.longest, may_fill)?;
@@ -284,35 +369,23 @@ impl Rows {
                 return Err(RowsError::Malformed(line, expected.to_owned()));
             }
         };
-        let quotes = csv::check_quotes(&self.window.unread()[..length], options);
+        let record = &self.window.unread()[..length];
+        let quotes = csv::check_quotes(record, options);
         let Some(columns) = columns else {
             debug_assert!(options.header);
-            let names = quotes
+            let named = quotes
                 .and_then(|()| csv::header(records.fields(count)))
-                .map_err(|what| RowsError::Malformed(line, what))?;
-            *columns = Some(Columns::new(&names));
+                .and_then(|names| Columns::new(&names, options, hand_out).map_err(|error| error.message));
+            *columns = Some(named.map_err(|what| RowsError::Malformed(line, what))?);
             self.window.take(length);
             return Ok(Record::Header);
         };
-        let mut result = quotes.and_then(|()| match count {
-            _ if count == columns.count => Ok(()),
-            _ => Err(format!("expected {} fields, found {count}", columns.count)),
-        });
-        if *as_json {
-            result = result.and_then(|()| columns.objects.append(out, records.fields(count)));
-        }
-        let as_is = !*as_json;
+        let result = quotes.and_then(|()| columns.add(out, record, records.fields(count)));
         let raw = self.window.take(length);
-        if let Err(reason) = result {
-            return Ok(Record::Bad(self.bad_row(line, reason, trimmed(&raw))));
+        match result {
+            Ok(()) => Ok(Record::Row),
+            Err(reason) => Ok(Record::Bad(self.bad_row(line, reason, trimmed(&raw)))),
         }
-        if as_is {
-            out.extend_from_slice(&raw);
-            if raw.last() != Some(&b'\n') {
-                out.push(b'\n');
-            }
-        }
-        Ok(Record::Row)
     }
 }
 
@@ -355,6 +428,6 @@ impl Kept {
                 Bytes::from(copy)
             }
         };
-        Taken { bytes, rows: self.rows, bad: self.bad }
+        Taken { bytes, rows: self.rows, bad: self.bad, columns: None }
     }
 }

@@ -4,14 +4,17 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tidegate_columns::Schema;
 use tidegate_protocol::plugin::{BoxFuture, Encoding};
 use tidegate_protocol::record::SourceCut;
 use tokio::sync::mpsc;
 
 use super::input::Input;
-use super::rows::{Format, Rows, RowsError};
+use super::rows::{Format, Rows, RowsError, Taken};
 use super::window::Window;
-use super::{Read, Reader, Source, SourceBatch, SourceContract, SourceError, check_encoding};
+use super::{
+    ColumnsPlan, HandOut, Read, Reader, Source, SourceBatch, SourceContract, SourceError, check_encoding, no_columns,
+};
 
 /// Name of the one partition.
 const PARTITION: &str = "stdin";
@@ -81,13 +84,41 @@ impl Source for StdinSource {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
+        self.open_as(&HandOut::Encoded(encoding), tasks)
+    }
+
+    fn has_columns(&self) -> bool {
+        self.options.format.has_columns()
+    }
+
+    fn sample_schema(&self) -> Result<Schema, SourceError> {
+        let expected = "what comes on standard input cannot be looked at beforehand, so its columns cannot be inferred; \
+                        declare them, such as schema = \"id BIGINT, name TEXT\"";
+        Err(SourceError::Configuration { key: "schema", expected: expected.to_owned() })
+    }
+
+    fn open_columns(
+        &self,
+        plan: &ColumnsPlan,
+        _restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        if !self.has_columns() {
+            return Err(no_columns(&self.contract()));
+        }
+        self.open_as(&HandOut::Columns(plan.clone()), tasks)
+    }
+}
+
+impl StdinSource {
+    fn open_as(&self, hand_out: &HandOut, tasks: u32) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         let Some(input) = self.input.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             let problem = "the input was read already and cannot be read again".to_owned();
             return Err(SourceError::Position { partition: PARTITION.to_owned(), problem });
         };
         let window = Window::new(Input::Stream(input));
         let StdinOptions { format, max_line } = &self.options;
-        let rows = Rows::new(window, Arc::from(PARTITION), format, encoding, *max_line, None);
+        let rows = Rows::new(window, Arc::from(PARTITION), format, hand_out, *max_line, None).map_err(failed)?;
         let (send, receive) = mpsc::channel(AHEAD);
         std::thread::Builder::new()
             .name("stdin".to_owned())
@@ -96,6 +127,15 @@ impl Source for StdinSource {
         let mut readers: Vec<Box<dyn Reader>> = vec![Box::new(StdinReader::Stream(receive))];
         readers.resize_with(tasks.max(1) as usize, || Box::new(StdinReader::Ended));
         Ok(readers)
+    }
+}
+
+fn failed(error: RowsError) -> SourceError {
+    match error {
+        RowsError::Io(error) => SourceError::Io { path: PARTITION.into(), error },
+        RowsError::Malformed(line, expected) => {
+            SourceError::Malformed { partition: PARTITION.to_owned(), line: Some(line), expected }
+        }
     }
 }
 
@@ -113,13 +153,10 @@ fn pump(mut rows: Rows, send: &mpsc::Sender<Message>) {
             Ok(None) => Ok(None),
             Ok(Some(taken)) => {
                 let positions = vec![(PARTITION.to_owned(), position(&rows))];
-                let (bytes, rows, bad) = (taken.bytes, taken.rows, taken.bad);
-                Ok(Some(SourceBatch { bytes, rows, bad, positions, watermark: None }))
+                let Taken { bytes, columns, rows, bad } = taken;
+                Ok(Some(SourceBatch { bytes, columns, rows, bad, positions, watermark: None }))
             }
-            Err(RowsError::Io(error)) => Err(SourceError::Io { path: PARTITION.into(), error }),
-            Err(RowsError::Malformed(line, expected)) => {
-                Err(SourceError::Malformed { partition: PARTITION.to_owned(), line: Some(line), expected })
-            }
+            Err(error) => Err(failed(error)),
         };
         let last = !matches!(message, Ok(Some(_)));
         if send.blocking_send(message).is_err() || last {

@@ -2,5 +2,6 @@
 
 pub(crate) mod actor;
 pub(crate) mod operator;
+pub(crate) mod shaper;
 pub(crate) mod sink;
 pub(crate) mod source;

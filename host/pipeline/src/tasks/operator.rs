@@ -1,8 +1,10 @@
 //! One subtask of an operator.
 
+use tidegate_columns::encode::encode;
+use tidegate_columns::rows::Rows;
 use tidegate_protocol::event::{Event, TaskFailure};
 use tidegate_protocol::ids::{Epoch, KeyRange, OperatorId};
-use tidegate_protocol::plugin::Batch;
+use tidegate_protocol::plugin::{Batch, Encoding};
 use tidegate_protocol::record::OperatorCut;
 
 use crate::driver::Report;
@@ -40,6 +42,17 @@ impl From<OperatorError> for Stop {
     }
 }
 
+/// Operators work on lines.
+fn lines_of(rows: Rows) -> Result<Batch, Stop> {
+    match rows {
+        Rows::Encoded(batch) => Ok(batch),
+        Rows::Columns(columns) => {
+            let bytes = encode(&columns.batch, Encoding::JsonLines).map_err(|error| Stop::Failed(error.to_string()))?;
+            Ok(Batch::new(bytes, columns.rows(), Encoding::JsonLines))
+        }
+    }
+}
+
 impl OperatorSubtask {
     pub(crate) async fn run(mut self) {
         if let Err(Stop::Failed(message)) = self.work().await {
@@ -53,7 +66,8 @@ impl OperatorSubtask {
         let (mut rows_in, mut rows_out) = (0, 0);
         loop {
             match self.inputs.next().await {
-                Ok(Input::Rows(batch, permit)) => {
+                Ok(Input::Rows(rows, permit)) => {
+                    let batch = lines_of(rows)?;
                     rows_in += batch.rows;
                     let out = self.operator.process(&batch)?;
                     drop(permit);

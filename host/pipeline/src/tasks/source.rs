@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use tidegate_columns::rows::{ColumnBatch, Rows};
 use tidegate_protocol::event::{Event, SourceProgress, TaskFailure};
 use tidegate_protocol::ids::{Epoch, SourceId};
 use tidegate_protocol::plugin::{Batch, BoxFuture, Encoding};
@@ -30,6 +31,8 @@ pub(crate) struct SourceTask {
     /// What the checkpoint says: only what differs from it is reported.
     pub(crate) restored: Positions,
     pub(crate) encoding: Encoding,
+    /// The schema of its rows, for the checkpoint; where they are typed.
+    pub(crate) schema: Option<String>,
     pub(crate) batch_bytes: usize,
     pub(crate) on_bad_row: OnBadRow,
     pub(crate) first_epoch: Epoch,
@@ -135,7 +138,10 @@ impl SourceTask {
         if batch.rows > 0 {
             so_far.rows += batch.rows;
             self.report.rows_read(batch.rows);
-            let rows = Batch::new(batch.bytes, batch.rows, self.encoding);
+            let rows = match batch.columns {
+                Some(columns) => Rows::Columns(ColumnBatch::new(columns)),
+                None => Rows::Encoded(Batch::new(batch.bytes, batch.rows, self.encoding)),
+            };
             for next in &mut self.next {
                 next.rows(rows.clone()).await?;
             }
@@ -176,7 +182,14 @@ impl SourceTask {
             source: self.source.clone(),
             task: self.task,
             epoch: cut.epoch,
-            progress: SourceProgress { moved, ended, watermark, rows: done.rows, dead_lettered: done.dead_lettered },
+            progress: SourceProgress {
+                moved,
+                ended,
+                watermark,
+                rows: done.rows,
+                dead_lettered: done.dead_lettered,
+                schema: self.schema.clone(),
+            },
         });
         for next in self.next.iter().chain(&self.dead_letter) {
             next.barrier(cut.epoch).await?;

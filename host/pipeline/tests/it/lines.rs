@@ -113,6 +113,7 @@ impl Reader for LinesReader {
                 bad,
                 positions: vec![(format!("p{p}"), to.to_string())],
                 watermark: Some(to as i64),
+                ..SourceBatch::default()
             }))
         })
     }

@@ -33,7 +33,14 @@ impl All {
 }
 
 pub(crate) fn cut(positions: &BTreeMap<String, String>) -> SourceCut {
-    SourceCut { partitions: positions.clone().into(), ended: false, watermark: None, rows: 0, dead_lettered: 0 }
+    SourceCut {
+        partitions: positions.clone().into(),
+        ended: false,
+        watermark: None,
+        rows: 0,
+        dead_lettered: 0,
+        schema: None,
+    }
 }
 
 pub(crate) async fn drain(readers: &mut [Box<dyn Reader>], max_bytes: usize) -> Result<All, SourceError> {

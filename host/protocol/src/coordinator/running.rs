@@ -30,6 +30,7 @@ pub(super) struct Writing {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) rows_in: u64,
+    pub(super) filtered: u64,
     pub(super) rejected_in_write: u64,
     pub(super) prepared: Option<Prepared>,
 }
@@ -219,7 +220,10 @@ impl Coordinator {
                     | ErrorKind::Unsupported,
                 ),
             )
-            | (TaskFailure::Source { permanent: true, .. } | TaskFailure::BadRow { .. }, _) => End::Failed(reason),
+            | (
+                TaskFailure::Source { permanent: true, .. } | TaskFailure::BadRow { .. } | TaskFailure::Shape { .. },
+                _,
+            ) => End::Failed(reason),
             _ => End::Restart(reason),
         };
         self.end(end);
@@ -337,12 +341,13 @@ impl Coordinator {
         let Some(barrier) = self.writing.barrier.take() else { return };
         let of = EpochRef { run, epoch: barrier.epoch };
         let sum = |f: fn(&SourceProgress) -> u64| barrier.sources.values().map(f).fold(0u64, u64::saturating_add);
-        let rejected = self.history.seal(of).map_or(0, |epoch| {
-            let parts = epoch.seal.sinks.values().flat_map(|cut| &cut.parts);
-            parts.fold(0u64, |n, part| n.saturating_add(part.rejected))
-        });
+        let seal = self.history.seal(of);
+        let parts = || seal.into_iter().flat_map(|epoch| epoch.seal.sinks.values()).flat_map(|cut| &cut.parts);
+        let rejected = parts().fold(0u64, |n, part| n.saturating_add(part.rejected));
+        let filtered = parts().fold(0u64, |n, part| n.saturating_add(part.filtered));
         let rejected = rejected.saturating_add(sum(|cut| cut.dead_lettered));
-        self.notice(Notice::EpochSealed { of, rows: sum(|cut| cut.rows), rejected });
+        let rows = sum(|cut| cut.rows);
+        self.notice(Notice::EpochSealed { of, rows, rejected, filtered });
         self.note_savepoint_sealed(of, &barrier.reason);
         self.enqueue(of);
         self.go_on_committing();

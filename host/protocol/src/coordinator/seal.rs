@@ -80,6 +80,7 @@ fn join_tasks(id: &SourceId, tasks: &[&SourceProgress], before: Option<&SourceCu
         watermark: watermark.max(before.and_then(|before| before.watermark)),
         rows,
         dead_lettered,
+        schema: tasks.iter().find_map(|task| task.schema.clone()),
     })
 }
 
@@ -121,7 +122,10 @@ fn sink_cut(
                 checks.prepared(report, prepared, &mut names)?;
                 filled(ordinal, range, report, prepared, &old)
             }
-            None if report.rows_in == 0 && report.rejected_in_write == 0 => empty(ordinal, range, &old),
+            // Nothing of it was left for the plugin.
+            None if report.filtered.checked_add(report.rejected_in_write) == Some(report.rows_in) => {
+                empty(ordinal, range, report, &old)
+            }
             None => {
                 let rows = report.rows_in;
                 return Err(host(format!(
@@ -153,13 +157,24 @@ fn filled(ordinal: u32, range: KeyRange, report: &Report, prepared: &Prepared, o
         state,
         rows_in: report.rows_in,
         rows: prepared.rows,
-        rejected: report.rows_in.saturating_sub(prepared.rows),
+        rejected: report.rows_in.saturating_sub(prepared.rows).saturating_sub(report.filtered),
+        filtered: report.filtered,
     }
 }
 
-fn empty(ordinal: u32, range: KeyRange, old: &[&PartCut]) -> PartCut {
+fn empty(ordinal: u32, range: KeyRange, report: &Report, old: &[&PartCut]) -> PartCut {
     let (state, resources) = kept(range, old);
-    PartCut { ordinal, range, committable: None, resources, state, rows_in: 0, rows: 0, rejected: 0 }
+    PartCut {
+        ordinal,
+        range,
+        committable: None,
+        resources,
+        state,
+        rows_in: report.rows_in,
+        rows: 0,
+        rejected: report.rejected_in_write,
+        filtered: report.filtered,
+    }
 }
 
 /// State that overlaps the range, and the resources that it may speak of: they are pinned as long as it is kept (P5).
@@ -238,11 +253,11 @@ impl Checks<'_> {
 
     fn rows(&self, report: &Report, prepared: &Prepared) -> Result<(), TaskFailure> {
         let rejected = report.rejected_in_write.checked_add(prepared.rejects.len() as u64);
-        let sum = rejected.and_then(|rejected| rejected.checked_add(prepared.rows));
+        let sum = rejected.and_then(|rejected| rejected.checked_add(prepared.rows)?.checked_add(report.filtered));
         if sum != Some(report.rows_in) {
             return Err(self.malformed(format!(
                 "it was given {} rows and accounts for {} staged, {} rejected in write and {} rejected in prepare",
-                report.rows_in,
+                report.rows_in.saturating_sub(report.filtered),
                 prepared.rows,
                 report.rejected_in_write,
                 prepared.rejects.len()
@@ -264,7 +279,8 @@ impl Checks<'_> {
     }
 }
 
-/// P12: what the sources handed on arrived at every consumer, and what was rejected arrived at the dead-letter sink.
+/// P12: what the sources handed on arrived at every consumer, and what was rejected arrived at the dead-letter sink. That
+/// rows in are rows staged, rejected and filtered is checked part by part.
 fn check_sum(
     graph: &Graph,
     barrier: &Barrier,

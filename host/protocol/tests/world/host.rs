@@ -327,6 +327,7 @@ impl Host {
                 watermark: None,
                 rows: std::mem::take(&mut tasks.rows[task]),
                 dead_lettered: 0,
+                schema: None,
             };
             self.todo.push(Todo::Tell(Event::SourceCut { source: source(), task: task as u32, epoch, progress }));
         }
@@ -345,6 +346,7 @@ impl Host {
                     ordinal,
                     epoch,
                     rows_in: rows.len() as u64,
+                    filtered: 0,
                     rejected_in_write: 0,
                     prepared,
                 }));

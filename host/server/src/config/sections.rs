@@ -650,10 +650,11 @@ impl<'d, 'i> Reading<'d, 'i> {
     /// Directories that would eat themselves: output that is read again as input, or state among outputs.
     fn check_directories(&self, top: &Section<'d, 'i>, file: &PipelineFile) {
         let sinks = file.all_sinks().flat_map(|(id, sink, _)| {
-            sink.dirs.values().map(move |grant| (id.clone(), plain(&grant.path))).collect::<Vec<_>>()
+            let folder = sink.files.as_ref().and_then(|files| files.folder.as_deref()).map(some_folder);
+            sink.dirs.values().map(move |grant| (id.clone(), plain(&grant.path), folder.clone())).collect::<Vec<_>>()
         });
         let state = real(&file.pipeline.state);
-        for (sink, dir) in sinks {
+        for (sink, dir, folder) in sinks {
             let place = real(&dir);
             if place.starts_with(&state) || state.starts_with(&place) {
                 let message = format!(
@@ -664,7 +665,8 @@ impl<'d, 'i> Reading<'d, 'i> {
             }
             for (source, section) in &file.sources {
                 let SourceKind::Files { paths, .. } = &section.kind else { continue };
-                let written = WRITTEN_BELOW.map(|below| dir.join(below));
+                let written: Vec<_> =
+                    WRITTEN_BELOW.into_iter().chain(folder.as_deref()).map(|below| dir.join(below)).collect();
                 let read = |glob: &String| written.iter().any(|folder| files::reaches(self.base, glob, folder));
                 if paths.iter().any(read) {
                     let message =
@@ -674,6 +676,24 @@ impl<'d, 'i> Reading<'d, 'i> {
             }
         }
     }
+}
+
+/// One of the folders that a template names.
+fn some_folder(template: &str) -> String {
+    let mut folder = String::new();
+    let mut within = false;
+    for letter in template.trim_matches('/').chars() {
+        match letter {
+            '{' => within = true,
+            '}' => {
+                within = false;
+                folder.push('x');
+            }
+            letter if !within => folder.push(letter),
+            _ => {}
+        }
+    }
+    folder
 }
 
 /// The path without `.` and, as far as the text tells, without `..`.

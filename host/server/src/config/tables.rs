@@ -226,7 +226,12 @@ pub(crate) const FILES_OPTIONS: Table = Table {
             Means("zstd within parquet files, none for others"),
             "how files are compressed; parquet compresses its pages",
         ),
-        key("level", Integer(1, 22), Means("gzip 6, zstd 3"), "how hard to compress: gzip 1 to 9, zstd 1 to 22"),
+        key(
+            "level",
+            Integer(1, 19),
+            Means("gzip 6, zstd 3, within parquet 1"),
+            "how hard to compress: gzip 1 to 9, zstd 1 to 19",
+        ),
         key(
             "folder",
             Text,
@@ -246,11 +251,12 @@ pub(crate) const FILES_OPTIONS: Table = Table {
 /// `[sinks.NAME.transform]`.
 pub(crate) const TRANSFORM: Table = Table {
     path: "sinks.NAME.transform",
-    about: "applied in this order: filter, cast, add, select, drop, rename; expressions are SQL over one row",
+    about: "applied in this order: rename, cast, add, filter, select, drop; expressions are SQL over one row",
     keys: &[
-        key("filter", Text, Means("all rows"), "rows for which this is true go on, such as \"dep_delay > 15\""),
+        key("rename", Table, Means("none"), "new names of columns, old = \"new\""),
         key("cast", Table, Means("none"), "new types of columns, column = \"SQL type\""),
         key("add", Table, Means("none"), "new columns, name = \"SQL expression\", a number, true or false"),
+        key("filter", Text, Means("all rows"), "rows for which this is true go on, such as \"dep_delay > 15\""),
         key(
             "select",
             Texts,
@@ -258,7 +264,6 @@ pub(crate) const TRANSFORM: Table = Table {
             "columns and expressions that go on, such as \"lower(dest) AS dest\"",
         ),
         key("drop", Texts, Means("none"), "columns that do not go on"),
-        key("rename", Table, Means("none"), "new names of columns, old = \"new\""),
     ],
 };
 

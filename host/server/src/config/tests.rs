@@ -336,6 +336,10 @@ fn contradictions_are_refused_in_words() {
         let edited = GOOD.replace("data/*.jsonl", glob).replace("\"out\"", &format!("\"{output}\""));
         assert!(said_of(&edited).contains("would read what sink `out` writes"), "{glob} and {output}");
     }
+    let foldered = GOOD.replace("data/*.jsonl", "out/*/day=*/*.jsonl");
+    let foldered =
+        foldered.replace("[sinks.out.dirs]", "files = { folder = \"carrier={carrier}/day={day}/\" }\n[sinks.out.dirs]");
+    assert!(said_of(&foldered).contains("would read what sink `out` writes"));
     for (glob, output) in [
         ("data/*/in/*.jsonl", "data/out"),
         ("data/in-*/*.jsonl", "data/out"),

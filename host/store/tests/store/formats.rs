@@ -106,6 +106,7 @@ fn full_seal(reason: CutReason) -> Body {
         watermark: Some(1_357_000_000_000),
         rows: 1000,
         dead_lettered: 3,
+        schema: None,
     };
     let committable = Committable {
         part: part(),
@@ -123,6 +124,7 @@ fn full_seal(reason: CutReason) -> Body {
         rows_in: 1000,
         rows: 997,
         rejected: 3,
+        filtered: 0,
     };
     let empty = PartCut {
         ordinal: 1,
@@ -133,6 +135,7 @@ fn full_seal(reason: CutReason) -> Body {
         rows_in: 0,
         rows: 0,
         rejected: 0,
+        filtered: 0,
     };
     let binding = Binding {
         plugin: "sha256:00".to_owned(),

@@ -54,6 +54,7 @@ pub(crate) fn seal(slot: u64, size: usize) -> Record {
         watermark: None,
         rows: 7,
         dead_lettered: 0,
+        schema: None,
     };
     let seal = Seal {
         epoch: Epoch(slot),

@@ -1,9 +1,11 @@
 //! Rows of one or several files on their way into one batch: many small files cost little more than one large one.
 
+use arrow_array::RecordBatch;
 use bytes::Bytes;
+use tidegate_columns::rows::ColumnBatch;
 
-use crate::source::SourceBatch;
 use crate::source::rows::Taken;
+use crate::source::{SourceBatch, SourceError};
 
 /// Rows that are not copied to lie behind others: the batch ends with them.
 const LARGE: usize = 64 << 10;
@@ -19,6 +21,10 @@ pub(super) struct Gather {
     piece: Bytes,
     /// All rows, if they did not.
     pieces: Vec<u8>,
+    /// All rows, if they are columns.
+    columns: Vec<RecordBatch>,
+    /// Memory of these.
+    columns_bytes: usize,
     batch: SourceBatch,
 }
 
@@ -26,11 +32,12 @@ impl Gather {
     pub(super) fn new(most_bytes: usize, most_rows: u64, most_files: usize) -> Self {
         let most_bytes = most_bytes.max(1);
         let (piece, pieces, batch) = (Bytes::new(), Vec::new(), SourceBatch::default());
-        Self { most_bytes, most_rows, most_files, piece, pieces, batch }
+        let (columns, columns_bytes) = (Vec::new(), 0);
+        Self { most_bytes, most_rows, most_files, piece, pieces, columns, columns_bytes, batch }
     }
 
     fn bytes(&self) -> usize {
-        self.piece.len() + self.pieces.len()
+        self.piece.len() + self.pieces.len() + self.columns_bytes
     }
 
     fn rows(&self) -> u64 {
@@ -40,7 +47,7 @@ impl Gather {
     /// How many bytes and rows may still come. `None` if the batch is to be handed out.
     pub(super) fn room(&self) -> Option<(usize, u64)> {
         let full = self.bytes() >= (self.most_bytes / 4 * 3).max(1)
-            || self.piece.len() >= LARGE
+            || self.piece.len().max(self.columns_bytes) >= LARGE
             || self.rows() >= self.most_rows
             || self.batch.bad.len() >= MOST_BAD
             || self.batch.positions.len() >= self.most_files;
@@ -50,6 +57,10 @@ impl Gather {
     pub(super) fn add(&mut self, taken: Taken) {
         self.batch.rows += taken.rows;
         self.batch.bad.extend(taken.bad);
+        if let Some(columns) = taken.columns.filter(|columns| columns.num_rows() > 0) {
+            self.columns_bytes += ColumnBatch::new(columns.clone()).bytes();
+            self.columns.push(columns);
+        }
         if self.bytes() == 0 {
             self.piece = taken.bytes;
         } else if !taken.bytes.is_empty() {
@@ -73,9 +84,13 @@ impl Gather {
     }
 
     /// `None` if nothing happened.
-    pub(super) fn finish(mut self) -> Option<SourceBatch> {
+    pub(super) fn finish(mut self) -> Result<Option<SourceBatch>, SourceError> {
         self.batch.bytes = if self.pieces.is_empty() { self.piece } else { Bytes::from(self.pieces) };
+        if !self.columns.is_empty() {
+            let joined = ColumnBatch::join(&self.columns);
+            self.batch.columns = Some(joined.map_err(|error| SourceError::Interrupted(error.message))?);
+        }
         let nothing = self.batch.rows == 0 && self.batch.bad.is_empty() && self.batch.positions.is_empty();
-        (!nothing).then_some(self.batch)
+        Ok((!nothing).then_some(self.batch))
     }
 }

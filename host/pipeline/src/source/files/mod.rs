@@ -24,11 +24,13 @@ mod gather;
 mod partition;
 mod position;
 mod reader;
+mod sample;
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use tidegate_columns::Schema;
 use tidegate_protocol::plugin::Encoding;
 use tidegate_protocol::positions::Entries;
 use tidegate_protocol::record::SourceCut;
@@ -43,7 +45,7 @@ pub use super::csv::CsvOptions;
 pub use super::input::Compression;
 use super::rate::RateLimiter;
 pub use super::rows::Format;
-use super::{Reader, Source, SourceContract, SourceError, check_encoding};
+use super::{ColumnsPlan, HandOut, Reader, Source, SourceContract, SourceError, check_encoding, no_columns};
 
 /// Which files, and how to read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,6 +178,38 @@ impl FilesSource {
         missing.map_or(Ok(Found { partitions, gone }), Err)
     }
 
+    fn settings(&self, hand_out: HandOut) -> Settings {
+        Settings {
+            format: self.options.format.clone(),
+            compression: self.options.compression,
+            hand_out,
+            longest: self.options.max_line,
+        }
+    }
+
+    fn open_as(
+        &self,
+        hand_out: HandOut,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        let settings = self.settings(hand_out);
+        let limiter = self.options.rate.map(|rate| Arc::new(RateLimiter::new(rate)));
+        if let Some(options) = self.options.follow {
+            return self.follow(options, settings, restored, tasks, limiter);
+        }
+        let Found { partitions, mut gone } = self.find(restored)?;
+        Ok(deal(partitions, tasks)
+            .into_iter()
+            .map(|share| {
+                let kept = std::mem::take(&mut gone);
+                let files = self.options.files_per_batch.max(1);
+                let reader = FilesReader::new(share, kept, settings.clone(), limiter.clone(), files);
+                Box::new(reader) as Box<dyn Reader>
+            })
+            .collect())
+    }
+
     fn follow(
         &self,
         options: FollowOptions,
@@ -230,26 +264,35 @@ impl Source for FilesSource {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
-        let settings = Settings {
-            format: self.options.format.clone(),
-            compression: self.options.compression,
-            encoding,
-            longest: self.options.max_line,
-        };
-        let limiter = self.options.rate.map(|rate| Arc::new(RateLimiter::new(rate)));
-        if let Some(options) = self.options.follow {
-            return self.follow(options, settings, restored, tasks, limiter);
+        self.open_as(HandOut::Encoded(encoding), restored, tasks)
+    }
+
+    fn has_columns(&self) -> bool {
+        self.options.format.has_columns()
+    }
+
+    fn sample_schema(&self) -> Result<Schema, SourceError> {
+        if !self.has_columns() {
+            return Err(no_columns(&self.contract()));
         }
-        let Found { partitions, mut gone } = self.find(restored)?;
-        Ok(deal(partitions, tasks)
-            .into_iter()
-            .map(|share| {
-                let kept = std::mem::take(&mut gone);
-                let files = self.options.files_per_batch.max(1);
-                let reader = FilesReader::new(share, kept, settings.clone(), limiter.clone(), files);
-                Box::new(reader) as Box<dyn Reader>
-            })
-            .collect())
+        let files = match self.options.follow {
+            // There may be none yet.
+            Some(_) => discover::discover(&self.options.base, &self.options.paths).unwrap_or_default(),
+            None => discover::discover(&self.options.base, &self.options.paths)?,
+        };
+        sample::schema(files, &self.settings(HandOut::Encoded(Encoding::JsonLines)))
+    }
+
+    fn open_columns(
+        &self,
+        plan: &ColumnsPlan,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        if !self.has_columns() {
+            return Err(no_columns(&self.contract()));
+        }
+        self.open_as(HandOut::Columns(plan.clone()), restored, tasks)
     }
 }
 

@@ -5,20 +5,18 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tidegate_protocol::plugin::Encoding;
-
 use super::position::{Identity, Position, open_file, read_tail};
 use crate::source::input::{Compression, Input};
 use crate::source::rows::{Format, Rows, RowsError, Taken};
 use crate::source::window::{Window, digest};
-use crate::source::{SourceError, csv};
+use crate::source::{HandOut, SourceError, csv};
 
 /// How files are read; the same for all of a source.
 #[derive(Debug, Clone)]
 pub(super) struct Settings {
     pub(super) format: Format,
     pub(super) compression: Compression,
-    pub(super) encoding: Encoding,
+    pub(super) hand_out: HandOut,
     pub(super) longest: usize,
 }
 
@@ -131,7 +129,8 @@ impl OpenPartition {
         let input = Input::new(file, compression).map_err(|error| partition.io(error))?;
         let window = if seek { Window::at(input, start, partition.position.line, tail) } else { Window::new(input) };
         let name = partition.name.clone();
-        let rows = Rows::new(window, name, &settings.format, settings.encoding, settings.longest, header.as_deref());
+        let rows = Rows::new(window, name, &settings.format, &settings.hand_out, settings.longest, header.as_deref())
+            .map_err(|error| explain(&partition, compression, 0, error))?;
         let skip_to = (start > 0 && !seek).then_some(start);
         let line_end_due = partition.position.open_end;
         Ok(Self { partition, compression, head: identity.head, rows, file: shared, skip_to, line_end_due })

@@ -127,7 +127,7 @@ impl Files {
                 self.open = None;
             }
         }
-        Ok(match (gather.finish(), self.ended()) {
+        Ok(match (gather.finish()?, self.ended()) {
             (Some(batch), _) => Read::Rows(batch),
             (None, false) => Read::Idle,
             (None, true) => Read::End,

@@ -7,7 +7,7 @@ use tidegate_pipeline::clock::ManualClock;
 use tidegate_pipeline::observe::{Moment, Observer};
 use tidegate_pipeline::run::{Control, Env, RunReport, run};
 use tidegate_pipeline::source::Source;
-use tidegate_pipeline::spec::{OnBadRow, Pipeline, Route, Settings, SinkEntry, SourceEntry};
+use tidegate_pipeline::spec::{OnBadRow, Pipeline, Route, Settings, SinkEntry, SinkShape, SourceEntry};
 use tidegate_protocol::coordinator;
 use tidegate_protocol::ids::{Nonce, PipelineId, SinkId, SourceId};
 use tidegate_protocol::plugin::{Encoding, Plugin};
@@ -31,6 +31,7 @@ pub(crate) fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEn
         subtasks,
         route: Route::RoundRobin,
         encoding: Encoding::JsonLines,
+        shape: SinkShape::default(),
         sources: None,
     }
 }
@@ -44,6 +45,7 @@ pub(crate) fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<Sin
             source: Arc::new(source),
             tasks,
             encoding: Encoding::JsonLines,
+            columns: None,
             on_bad_row: OnBadRow::DeadLetter,
         }],
         operators: vec![],

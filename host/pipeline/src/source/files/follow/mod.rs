@@ -325,7 +325,7 @@ impl Follower {
                 self.open = None;
             }
         }
-        Ok(gather.finish())
+        gather.finish()
     }
 
     /// Whether there is a file to read.

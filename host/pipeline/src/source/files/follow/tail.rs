@@ -116,7 +116,8 @@ impl Tail {
             }
         }
         let names = header.as_deref();
-        let rows = Rows::new(window, Arc::clone(&label), &settings.format, settings.encoding, settings.longest, names);
+        let rows = Rows::new(window, Arc::clone(&label), &settings.format, &settings.hand_out, settings.longest, names)
+            .map_err(|error| Refusal::Never(told(&label, &path, &position, 0, error)))?;
         Ok(Self { label, path, position, handle, header, head, rows, size })
     }
 

@@ -1,0 +1,175 @@
+//! What becomes of rows on their way from a source to a plugin: columns, transforms, whole files.
+
+use std::collections::BTreeMap;
+
+use tidegate_columns::added::{self, AddedColumns};
+use tidegate_columns::files::{self, FileFormat, FileOptions, FileWriter};
+use tidegate_columns::transform::{Transform, TransformOptions};
+use tidegate_columns::{Schema, decode};
+use tidegate_pipeline::spec::{ColumnsOptions, SinkShape};
+use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::plugin::Encoding;
+
+use crate::config::{
+    AddedColumn, FilesSection, PipelineFile, SchemaSection, SinkFormat, SinkSection, TransformSection, UnknownFields,
+};
+use crate::encodings::Encodings;
+use crate::error::ServerError;
+
+/// The shapes of a pipeline's rows.
+#[derive(Debug, Default)]
+pub(crate) struct Shapes {
+    /// How rows become columns; without those that travel as bytes.
+    pub(crate) sources: BTreeMap<SourceId, ColumnsOptions>,
+    /// What happens before a plugin gets them.
+    pub(crate) sinks: BTreeMap<SinkId, SinkShape>,
+}
+
+/// Reads schemas, folders and compressions, and tries everything that concerns columns where these are known.
+///
+/// # Errors
+/// One is wrong, or does not fit the columns; names source or sink.
+pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes, ServerError> {
+    let mut shapes = Shapes::default();
+    for id in encodings.typed.keys() {
+        let Some(rows) = file.sources.get(id).and_then(|section| section.kind.rows()) else { continue };
+        let declared = match &rows.schema {
+            Some(SchemaSection::Declared(text)) => {
+                let schema = Schema::parse_ddl(text).map_err(|error| misfit(format!("source `{id}`: {error}")))?;
+                Some(schema)
+            }
+            Some(SchemaSection::Infer) | None => None,
+        };
+        let unknown = match rows.unknown_fields {
+            UnknownFields::BadRow => decode::UnknownFields::BadRow,
+            UnknownFields::Drop => decode::UnknownFields::Drop,
+        };
+        shapes.sources.insert(id.clone(), ColumnsOptions { declared, unknown });
+    }
+    for (id, section, _) in file.all_sinks() {
+        let shape = shape(section).map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
+        let encoding = encodings.sinks.get(&id).copied();
+        let wrong = |source: &SourceId, error| misfit(format!("sink `{id}`, rows of source `{source}`: {error}"));
+        for source in &section.sources {
+            match shapes.sources.get(source) {
+                Some(ColumnsOptions { declared: Some(schema), .. }) => {
+                    try_columns(&shape, encoding, schema).map_err(|error| wrong(source, error))?;
+                }
+                Some(_) => {}
+                None => {
+                    if let Some(files) = &shape.files {
+                        FileWriter::new(files.clone(), None).map_err(|error| wrong(source, error))?;
+                    }
+                }
+            }
+        }
+        shapes.sinks.insert(id, shape);
+    }
+    Ok(shapes)
+}
+
+impl Shapes {
+    /// How rows travel where they are not handed on as they are.
+    pub(crate) fn lines(&self, encodings: &Encodings) -> Vec<String> {
+        let source = |(id, columns): (&SourceId, &ColumnsOptions)| {
+            let schema = if columns.declared.is_some() { "declared" } else { "inferred" };
+            let cause = encodings.typed.get(id).map(|cause| format!(", since {cause}")).unwrap_or_default();
+            format!("rows of `{id}` travel as columns (schema {schema}){cause}")
+        };
+        let sink = |(id, shape): (&SinkId, &SinkShape)| {
+            let files = shape.files.as_ref()?;
+            Some(format!("sink `{id}` gets whole files ({})", files.extension()))
+        };
+        self.sources.iter().map(source).chain(self.sinks.iter().filter_map(sink)).collect()
+    }
+}
+
+fn misfit(problem: String) -> ServerError {
+    ServerError::Fit { problem, hints: Vec::new() }
+}
+
+fn shape(section: &SinkSection) -> tidegate_columns::Result<SinkShape> {
+    let transform = section.transform.as_ref().map(transform).filter(|transform| !transform.is_empty());
+    let added = section.columns.iter().map(|column| match column {
+        AddedColumn::Epoch => added::AddedColumn::Epoch,
+        AddedColumn::Part => added::AddedColumn::Part,
+        AddedColumn::EmittedAt => added::AddedColumn::EmittedAt,
+    });
+    let added = added.collect();
+    let files = section.files.as_ref().map(|files| file_options(section.format, files)).transpose()?;
+    Ok(SinkShape { transform, added, files })
+}
+
+fn transform(section: &TransformSection) -> TransformOptions {
+    let TransformSection { filter, cast, add, select, drop, rename } = section.clone();
+    TransformOptions { rename, cast, add, filter, select: select.unwrap_or_default(), drop }
+}
+
+fn file_options(format: Option<SinkFormat>, section: &FilesSection) -> tidegate_columns::Result<FileOptions> {
+    let format = match format {
+        None | Some(SinkFormat::JsonLines) => FileFormat::JsonLines,
+        Some(SinkFormat::Csv) => FileFormat::Csv,
+        Some(SinkFormat::Raw) => FileFormat::Raw,
+        Some(SinkFormat::Parquet) => FileFormat::Parquet,
+        Some(SinkFormat::ArrowStream) => FileFormat::ArrowStream,
+    };
+    let mut options = FileOptions::new(format);
+    let level = section.level.map(|level| i32::try_from(level).unwrap_or(i32::MAX));
+    options.compression = match (section.compression, level) {
+        (Some(compression), level) => Some(files::Compression::parse(compression.name(), level)?),
+        // The usual compression of Parquet, which may have a level of its own.
+        (None, Some(_)) if format == FileFormat::Parquet => Some(files::Compression::parse("zstd", level)?),
+        (None, _) => None,
+    };
+    options.folder = section.folder.as_deref().map(str::parse).transpose()?;
+    options.roll_bytes = section.roll_size;
+    options.max_open_files = usize::try_from(section.max_open_files).unwrap_or(usize::MAX);
+    Ok(options)
+}
+
+/// Finds out what a sink cannot do with rows of these columns.
+fn try_columns(shape: &SinkShape, encoding: Option<Encoding>, schema: &Schema) -> tidegate_columns::Result<()> {
+    let transform = shape.transform.as_ref().map(|options| Transform::new(options, schema)).transpose()?;
+    let schema = transform.as_ref().map_or(schema, Transform::output);
+    let schema = AddedColumns::new(&shape.added, schema)?.output(schema);
+    let files = match (&shape.files, encoding) {
+        (Some(files), _) => files.clone(),
+        (None, Some(Encoding::Csv)) => FileOptions::new(FileFormat::Csv),
+        (None, Some(Encoding::ArrowStream)) => FileOptions::new(FileFormat::ArrowStream),
+        (None, _) => FileOptions::new(FileFormat::JsonLines),
+    };
+    FileWriter::new(files, Some(&schema)).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn made(sink: &str) -> Result<Shapes, String> {
+        let text = format!(
+            "[pipeline]\nname = \"p\"\nstate = \"s\"\n[sources.a]\nkind = \"files\"\npaths = [\"a\"]\n\
+             format = \"json-lines\"\nschema = \"n BIGINT, word TEXT\"\n[sinks.out]\nplugin = \"x\"\n{sink}"
+        );
+        let file = crate::config::parse(&text, Path::new("p.toml"), Path::new("/b")).unwrap();
+        let offered = [(SourceId::new("a").unwrap(), vec![Encoding::JsonLines])].into();
+        let accepted = [(SinkId::new("out").unwrap(), vec![Encoding::JsonLines, Encoding::Files])].into();
+        let encodings = crate::encodings::choose(&file, &offered, &accepted).unwrap();
+        make(&file, &encodings).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn what_does_not_fit_declared_columns_is_refused_before_a_run() {
+        assert_eq!(made("columns = [\"_epoch\"]").unwrap().sinks.values().next().unwrap().added.len(), 1);
+        for (sink, part) in [
+            ("transform = { filter = \"m > 1\" }", "m"),
+            ("columns = [\"_epoch\"]\ntransform = { rename = { n = \"_epoch\" } }", "_epoch"),
+            ("files = { folder = \"x={x}\" }", "x={x}"),
+            ("files = { folder = \"x\" }", "names no column"),
+        ] {
+            let said = made(sink).unwrap_err();
+            assert!(said.starts_with("sink `out`") && said.contains(part), "{said}");
+        }
+    }
+}

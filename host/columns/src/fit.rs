@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_cast::{CastOptions, can_cast_types, cast_with_options};
-use arrow_schema::{DataType, Field, TimeUnit};
+use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
+use crate::schema::TypeName;
 use crate::{ColumnsError, Result, Schema};
 
 /// Brings rows of one schema into another, column by column, by name.
@@ -121,6 +122,42 @@ pub fn check_successor(old: &Schema, new: &Schema) -> Result<()> {
     Ok(())
 }
 
+/// The columns that hold the rows of both: of the wider type, and nullable where one of them has NULL or no such column.
+///
+/// # Errors
+/// `BadSchema`: neither type holds the values of the other. Names the column and the types.
+pub fn join(one: &Schema, other: &Schema) -> Result<Schema> {
+    let (ones, others) = (one.arrow().fields(), other.arrow().fields());
+    let of = |fields: &Fields, name: &str| fields.iter().find(|field| field.name() == name).cloned();
+    let mut joined = Vec::with_capacity(ones.len());
+    for field in ones {
+        joined.push(match of(others, field.name()) {
+            Some(same) => join_column(field, &same)?,
+            None => field.as_ref().clone().with_nullable(true),
+        });
+    }
+    let more = others.iter().filter(|field| of(ones, field.name()).is_none());
+    joined.extend(more.map(|field| field.as_ref().clone().with_nullable(true)));
+    Ok(Schema::new(Arc::new(arrow_schema::Schema::new(joined))))
+}
+
+fn join_column(one: &Field, other: &Field) -> Result<Field> {
+    let (a, b) = (one.data_type(), other.data_type());
+    let wider = if keeps(b, a, false) {
+        a
+    } else if keeps(a, b, false) {
+        b
+    } else {
+        return Err(ColumnsError::bad_schema(format!(
+            "the column `{}` is {} here and {} there, and neither holds every value of the other",
+            one.name(),
+            TypeName(a),
+            TypeName(b)
+        )));
+    };
+    Ok(Field::new(one.name(), wider.clone(), one.is_nullable() || other.is_nullable()))
+}
+
 /// Whether values stay what they are. With `checked`, also where some may not fit, which is found value by value.
 fn keeps(from: &DataType, to: &DataType, checked: bool) -> bool {
     use DataType::*;
@@ -146,9 +183,10 @@ fn keeps(from: &DataType, to: &DataType, checked: bool) -> bool {
             };
             *s >= 0 && (checked || i16::from(*p) - i16::from(*s) >= digits)
         }
-        (Decimal128(p, s) | Decimal256(p, s), Decimal128(q, t) | Decimal256(q, t)) => {
-            t >= s && (checked || i16::from(*q) - i16::from(*t) >= i16::from(*p) - i16::from(*s))
-        }
+        (
+            Decimal32(p, s) | Decimal64(p, s) | Decimal128(p, s) | Decimal256(p, s),
+            Decimal128(q, t) | Decimal256(q, t),
+        ) => t >= s && (checked || i16::from(*q) - i16::from(*t) >= i16::from(*p) - i16::from(*s)),
         (Timestamp(a, from), Timestamp(b, to)) => from.is_some() == to.is_some() && rank(a) <= rank(b),
         (Date32, Date64) => true,
         (List(a) | LargeList(a) | FixedSizeList(a, _), List(b) | LargeList(b)) => {
@@ -235,6 +273,20 @@ mod tests {
         assert!(Fit::new(&two, &one, false).unwrap_err().message.contains("`b`"));
         assert!(Fit::new(&two, &one, true).is_ok());
         assert!(Fit::new(&one, &schema("a INT, b INT NOT NULL"), true).unwrap_err().message.contains("`b`"));
+    }
+
+    #[test]
+    fn two_schemas_become_one_that_holds_the_rows_of_both() {
+        let one = schema("a INT NOT NULL, b TEXT NOT NULL, d DECIMAL(5,1), x DOUBLE");
+        let other = schema("c DATE NOT NULL, d DECIMAL(9,3), a BIGINT NOT NULL, x REAL");
+        let joined = join(&one, &other).unwrap();
+        assert_eq!(joined, schema("a BIGINT NOT NULL, b TEXT, d DECIMAL(9,3), x DOUBLE, c DATE"));
+        for part in [one, other] {
+            assert!(Fit::new(&part, &joined, false).is_ok());
+        }
+        let error = join(&schema("a INT, t TEXT"), &schema("t BIGINT")).unwrap_err();
+        assert!(error.message.contains("`t` is TEXT here and BIGINT there"), "{error}");
+        assert!(join(&schema("u BIGINT UNSIGNED"), &schema("u BIGINT")).is_err());
     }
 
     #[test]

@@ -88,6 +88,16 @@ impl ColumnBatch {
         columns.max(self.batch.num_rows())
     }
 
+    /// How many of the first rows take about `most_bytes`, if all are of one size; at least one, unless there are none.
+    pub fn rows_within(&self, most_bytes: usize) -> usize {
+        let (rows, bytes) = (self.batch.num_rows(), self.bytes());
+        if bytes <= most_bytes {
+            return rows;
+        }
+        let within = rows as u128 * most_bytes as u128 / bytes as u128;
+        usize::try_from(within).unwrap_or(rows).max(1)
+    }
+
     /// Some of the rows, sharing their memory. What reaches beyond the end is left out.
     #[must_use]
     pub fn slice(&self, offset: usize, len: usize) -> Self {
@@ -194,6 +204,14 @@ mod tests {
         assert_eq!(whole.slice(8, 100).rows(), 2);
         assert_eq!(whole.slice(10, 1).rows(), 0);
         assert_eq!(whole.slice(usize::MAX, usize::MAX).rows(), 0);
+    }
+
+    #[test]
+    fn rows_that_fit_are_counted_and_one_always_does() {
+        let whole = columns(1000);
+        assert_eq!((whole.rows_within(usize::MAX), whole.rows_within(whole.bytes())), (1000, 1000));
+        assert_eq!((whole.rows_within(whole.bytes() / 10 + 1), whole.rows_within(0)), (100, 1));
+        assert_eq!(whole.slice(0, 0).rows_within(7), 0);
     }
 
     #[test]

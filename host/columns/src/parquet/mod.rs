@@ -9,10 +9,14 @@ mod source;
 mod tests;
 
 use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 
+use arrow_schema::FieldRef;
+use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::ParquetMetaData;
 
@@ -40,6 +44,8 @@ pub struct ParquetFile {
     /// For messages.
     name: Arc<str>,
     reading: ArrowReaderMetadata,
+    /// The columns that are read, if not all.
+    mask: Option<ProjectionMask>,
     /// If there are INT96 columns: as nanoseconds, for checking.
     exact: Option<Arc<schema::Exact>>,
     schema: Schema,
@@ -69,12 +75,38 @@ impl ParquetFile {
         let rows = check_row_groups(reading.metadata(), footer_at).map_err(|what| damaged(name, what))?;
         let (reading, exact) = contained(name, "schema", || schema::adapted(&reading))?;
         let schema = Schema::new(reading.schema().clone());
-        Ok(ParquetFile { source, name: name.into(), reading, exact: exact.map(Arc::new), schema, rows })
+        Ok(ParquetFile { source, name: name.into(), reading, mask: None, exact: exact.map(Arc::new), schema, rows })
     }
 
     /// The columns. Dictionaries are plain values here; INT96 are timestamps in microseconds.
     pub fn schema(&self) -> &Schema {
         &self.schema
+    }
+
+    /// The same file with some of its columns, by name and in their order. The others are not read.
+    #[must_use]
+    pub fn only(&self, keep: impl Fn(&str) -> bool) -> ParquetFile {
+        let parquet = self.reading.parquet_schema();
+        let kept = |name: &str| self.schema.arrow().index_of(name).is_ok() && keep(name);
+        let (roots, fields): (Vec<usize>, Vec<FieldRef>) = self
+            .reading
+            .schema()
+            .fields()
+            .iter()
+            .enumerate()
+            .filter(|(_, field)| kept(field.name()))
+            .map(|(root, field)| (root, field.clone()))
+            .unzip();
+        let exact = self.exact.as_ref().and_then(|exact| exact.only(parquet, &roots));
+        ParquetFile {
+            source: self.source.clone(),
+            name: self.name.clone(),
+            reading: self.reading.clone(),
+            mask: Some(ProjectionMask::roots(parquet, roots)),
+            exact: exact.map(Arc::new),
+            schema: Schema::new(Arc::new(arrow_schema::Schema::new(fields))),
+            rows: self.rows,
+        }
     }
 
     /// How many rows.
@@ -89,13 +121,21 @@ impl ParquetFile {
     }
 }
 
-/// Checks both ends of a file, and the footer's form. Answers where the footer begins.
-fn look_over(source: &Source, name: &str) -> Result<u64> {
+/// Where the footer of a Parquet file lies. It looks at both ends of the file, and not into the footer. `name` is for
+/// messages.
+///
+/// # Errors
+/// `Io`: it cannot be read. `BadValue`: it is not Parquet, or cut short. `Unsupported`: it is encrypted.
+pub fn footer_of(file: &File, name: &str) -> Result<Range<u64>> {
+    let length = file.metadata().map_err(|error| unreadable(name, &error))?.len();
+    find_footer(file, length, name)
+}
+
+fn find_footer(file: &File, length: u64, name: &str) -> Result<Range<u64>> {
     let io = |error: std::io::Error| unreadable(name, &error);
-    let length = source.length();
     let mut head = [0; 4];
     if length >= 4 {
-        source.read_exact_at(&mut head, 0).map_err(io)?;
+        file.read_exact_at(&mut head, 0).map_err(io)?;
     }
     if head == *ENCRYPTED_MAGIC {
         return Err(encrypted(name));
@@ -108,7 +148,7 @@ fn look_over(source: &Source, name: &str) -> Result<u64> {
     }
     let mut tail = [0; TAIL_BYTES as usize];
     if length >= 4 + TAIL_BYTES {
-        source.read_exact_at(&mut tail, length - TAIL_BYTES).map_err(io)?;
+        file.read_exact_at(&mut tail, length - TAIL_BYTES).map_err(io)?;
     }
     let [a, b, c, d, magic @ ..] = tail;
     if magic == *ENCRYPTED_MAGIC {
@@ -121,19 +161,26 @@ fn look_over(source: &Source, name: &str) -> Result<u64> {
         )));
     }
     let footer_bytes = u64::from(u32::from_le_bytes([a, b, c, d]));
-    let Some(footer_at) = (length - TAIL_BYTES).checked_sub(footer_bytes).filter(|at| *at >= 4) else {
+    let end = length - TAIL_BYTES;
+    let Some(start) = end.checked_sub(footer_bytes).filter(|start| *start >= 4) else {
         return Err(damaged(name, "its footer is said to be longer than the file"));
     };
     if footer_bytes > MAX_FOOTER_BYTES {
         return Err(damaged(name, "its footer is said to have more than 256 MiB"));
     }
-    let mut footer = vec![0; footer_bytes as usize];
-    source.read_exact_at(&mut footer, footer_at).map_err(io)?;
-    let found = footer::check(&footer).map_err(|what| damaged(name, &format!("in its footer, {what}")))?;
-    if found.encrypted {
+    Ok(start..end)
+}
+
+/// Checks both ends of a file, and the footer's form. Answers where the footer begins.
+fn look_over(source: &Source, name: &str) -> Result<u64> {
+    let found = find_footer(source.file(), source.length(), name)?;
+    let mut footer = vec![0; (found.end - found.start) as usize];
+    source.read_exact_at(&mut footer, found.start).map_err(|error| unreadable(name, &error))?;
+    let checked = footer::check(&footer).map_err(|what| damaged(name, &format!("in its footer, {what}")))?;
+    if checked.encrypted {
         return Err(encrypted(name));
     }
-    Ok(footer_at)
+    Ok(found.start)
 }
 
 /// Checks what the footer says of its row groups; answers the number of all rows.

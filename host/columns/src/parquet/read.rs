@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use parquet::file::metadata::RowGroupMetaData;
 
 use crate::parquet::source::Source;
 use crate::parquet::{Failure, ParquetFile, contained, damaged};
@@ -32,6 +33,7 @@ pub struct ParquetRows {
     source: Source,
     name: Arc<str>,
     reading: ArrowReaderMetadata,
+    mask: Option<ProjectionMask>,
     exact: Option<Arc<super::schema::Exact>>,
     /// The row that is read next.
     next_row: u64,
@@ -60,6 +62,7 @@ impl ParquetRows {
             source: of.source.clone(),
             name: of.name.clone(),
             reading: of.reading.clone(),
+            mask: of.mask.clone(),
             exact: of.exact.clone(),
             next_row: row.min(of.rows),
             max_bytes: max_bytes.max(1),
@@ -91,8 +94,7 @@ impl ParquetRows {
         }
         let Some(batch) = self.rest.take() else { return Ok(None) };
         let first_row = self.next_row - batch.num_rows() as u64;
-        let bytes = ColumnBatch::new(batch.clone()).bytes();
-        let rows = fitting(batch.num_rows(), bytes, self.max_bytes);
+        let rows = ColumnBatch::new(batch.clone()).rows_within(self.max_bytes);
         if rows < batch.num_rows() {
             self.rest = Some(batch.slice(rows, batch.num_rows() - rows));
         }
@@ -100,8 +102,11 @@ impl ParquetRows {
     }
 
     fn decode(&mut self) -> Result<Option<RecordBatch>> {
-        if self.group.as_ref().is_none_or(|group| group.end <= self.next_row) && !self.open_group()? {
-            return Ok(None);
+        if self.group.as_ref().is_none_or(|group| group.end <= self.next_row) {
+            self.expect_size();
+            if !self.open_group()? {
+                return Ok(None);
+            }
         }
         // Larger batches once rows are known to be small, and the other way round.
         let wrong_size = self.group.as_ref().is_some_and(|group| {
@@ -133,6 +138,31 @@ impl ParquetRows {
         }
     }
 
+    /// Takes fewer rows from the next row group, if it says that they are large. That is a hint: values of a dictionary
+    /// take more when they are read, and a file may say anything.
+    fn expect_size(&mut self) {
+        let Some((_, _, group)) = self.group_of_next() else { return };
+        let wanted = |leaf: &usize| self.mask.as_ref().is_none_or(|mask| mask.leaf_included(*leaf));
+        let sizes = (0..group.num_columns()).filter(wanted).map(|leaf| group.column(leaf).uncompressed_size());
+        let bytes = sizes.fold(0u64, |sum, size| sum.saturating_add(u64::try_from(size).unwrap_or(0)));
+        let of_a_row = bytes / u64::try_from(group.num_rows()).unwrap_or(1).max(1);
+        let fit = self.max_bytes / usize::try_from(of_a_row).unwrap_or(usize::MAX).max(1);
+        self.batch_rows = self.batch_rows.min(fit.max(1));
+    }
+
+    /// The row group of the next row, its number, and its first row. `None` behind the last.
+    fn group_of_next(&self) -> Option<(usize, u64, &RowGroupMetaData)> {
+        let mut start = 0u64;
+        for (index, group) in self.reading.metadata().row_groups().iter().enumerate() {
+            let end = start.saturating_add(rows_of(group));
+            if self.next_row < end {
+                return Some((index, start, group));
+            }
+            start = end;
+        }
+        None
+    }
+
     fn learn(&mut self, batch: &RecordBatch) {
         let bytes = ColumnBatch::new(batch.clone()).bytes();
         let of_a_row = (bytes / batch.num_rows().max(1)).max(1);
@@ -143,40 +173,27 @@ impl ParquetRows {
     /// Opens the row group of the next row, at that row. Answers `false` behind the last.
     fn open_group(&mut self) -> Result<bool> {
         self.group = None;
-        let mut start = 0u64;
-        for (index, group) in self.reading.metadata().row_groups().iter().enumerate() {
-            // Checked when the file was opened.
-            let rows = u64::try_from(group.num_rows()).unwrap_or(0);
-            let end = start.saturating_add(rows);
-            if self.next_row < end {
-                let skip = usize::try_from(self.next_row - start)
-                    .map_err(|_| ColumnsError::unsupported(format!("{}: has too many rows in a group", self.name)))?;
-                let open = |reading: &ArrowReaderMetadata, mask: Option<ProjectionMask>| {
-                    let mut builder =
-                        ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), reading.clone());
-                    if let Some(mask) = mask {
-                        builder = builder.with_projection(mask);
-                    }
-                    builder.with_row_groups(vec![index]).with_offset(skip).with_batch_size(self.batch_rows).build()
-                };
-                let (reader, exact) = contained(&self.name, "row group", || {
-                    let exact = self.exact.as_ref().map(|exact| open(&exact.reading, Some(exact.mask.clone())));
-                    Ok((open(&self.reading, None)?, exact.transpose()?))
-                })?;
-                self.group = Some(Group { reader, exact, batch_rows: self.batch_rows, end });
-                return Ok(true);
+        let Some((index, start, group)) = self.group_of_next() else { return Ok(false) };
+        let end = start.saturating_add(rows_of(group));
+        let skip = usize::try_from(self.next_row - start)
+            .map_err(|_| ColumnsError::unsupported(format!("{}: has too many rows in a group", self.name)))?;
+        let open = |reading: &ArrowReaderMetadata, mask: Option<ProjectionMask>| {
+            let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(self.source.clone(), reading.clone());
+            if let Some(mask) = mask {
+                builder = builder.with_projection(mask);
             }
-            start = end;
-        }
-        Ok(false)
+            builder.with_row_groups(vec![index]).with_offset(skip).with_batch_size(self.batch_rows).build()
+        };
+        let (reader, exact) = contained(&self.name, "row group", || {
+            let exact = self.exact.as_ref().map(|exact| open(&exact.reading, Some(exact.mask.clone())));
+            Ok((open(&self.reading, self.mask.clone())?, exact.transpose()?))
+        })?;
+        self.group = Some(Group { reader, exact, batch_rows: self.batch_rows, end });
+        Ok(true)
     }
 }
 
-/// How many of `rows` that take `bytes` fit into `max_bytes`; at least one.
-fn fitting(rows: usize, bytes: usize, max_bytes: usize) -> usize {
-    if bytes <= max_bytes {
-        return rows;
-    }
-    let rows = rows as u128 * max_bytes as u128 / (bytes as u128).max(1);
-    usize::try_from(rows).unwrap_or(usize::MAX).max(1)
+/// Checked when the file was opened.
+fn rows_of(group: &RowGroupMetaData) -> u64 {
+    u64::try_from(group.num_rows()).unwrap_or(0)
 }

@@ -9,6 +9,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, TimeUnit};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::Type;
+use parquet::schema::types::SchemaDescriptor;
 
 use crate::parquet::Failure;
 use crate::{ColumnsError, Result};
@@ -25,8 +26,7 @@ pub(super) struct Exact {
 
 /// How a file is read: dictionaries and views as plain values, INT96 as microseconds.
 pub(super) fn adapted(found: &ArrowReaderMetadata) -> Result<(ArrowReaderMetadata, Option<Exact>), Failure> {
-    let leaves: Vec<bool> =
-        found.parquet_schema().columns().iter().map(|column| column.physical_type() == Type::INT96).collect();
+    let leaves: Vec<bool> = int96(found.parquet_schema()).collect();
     let as_wanted = |int96: TimeUnit| {
         let mut leaf = 0;
         let fields: Vec<FieldRef> =
@@ -43,6 +43,11 @@ pub(super) fn adapted(found: &ArrowReaderMetadata) -> Result<(ArrowReaderMetadat
         None
     };
     Ok((reading, exact))
+}
+
+/// Of every leaf, whether it is INT96.
+fn int96(parquet: &SchemaDescriptor) -> impl Iterator<Item = bool> {
+    parquet.columns().iter().map(|column| column.physical_type() == Type::INT96)
 }
 
 fn plain(field: &FieldRef, leaves: &[bool], leaf: &mut usize, int96: TimeUnit) -> FieldRef {
@@ -78,6 +83,16 @@ fn plain_leaf(data_type: &DataType) -> DataType {
 }
 
 impl Exact {
+    /// Of some of all columns. `None` if none of these is INT96.
+    pub(super) fn only(&self, parquet: &SchemaDescriptor, roots: &[usize]) -> Option<Exact> {
+        let kept = int96(parquet).enumerate().filter(|(leaf, _)| roots.contains(&parquet.get_column_root_idx(*leaf)));
+        let (indexes, leaves): (Vec<usize>, Vec<bool>) = kept.unzip();
+        let marked: Vec<usize> =
+            indexes.into_iter().zip(&leaves).filter(|(_, is)| **is).map(|(leaf, _)| leaf).collect();
+        let mask = (!marked.is_empty()).then(|| ProjectionMask::leaves(parquet, marked))?;
+        Some(Exact { reading: self.reading.clone(), mask, leaves })
+    }
+
     /// Whether all INT96 of `batch` are whole microseconds; `exact` has the same rows as nanoseconds.
     pub(super) fn check(&self, batch: &RecordBatch, exact: &RecordBatch) -> Result<()> {
         let (mut micros, mut nanos) = (Vec::new(), Vec::new());

@@ -27,6 +27,10 @@ impl Source {
         self.length
     }
 
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
     pub(super) fn read_exact_at(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         self.file.read_exact_at(bytes, at)
     }

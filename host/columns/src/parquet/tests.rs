@@ -71,6 +71,72 @@ fn files_of_pyarrow_are_read_with_equal_values() {
 }
 
 #[test]
+fn the_first_batch_of_large_rows_takes_no_more_than_it_may() {
+    let schema = Arc::new(ArrowSchema::new(vec![
+        Field::new("small", DataType::Utf8, false),
+        Field::new("large", DataType::Utf8, false),
+    ]));
+    let mut file = tempfile::NamedTempFile::new().expect("a file");
+    let mut writer = parquet::arrow::ArrowWriter::try_new(file.as_file_mut(), schema.clone(), None).expect("begins");
+    // Small rows in one group, large ones in the next.
+    for (length, rows) in [(1, 20_000), (100_000, 100)] {
+        let small = StringArray::from_iter_values((0..rows).map(|row| row.to_string()));
+        let large = StringArray::from_iter_values((0..rows).map(|row| format!("{row}{}", "x".repeat(length))));
+        let batch = RecordBatch::try_new(schema.clone(), vec![Arc::new(small), Arc::new(large)]).expect("fits");
+        writer.write(&batch).expect("writes");
+        writer.flush().expect("ends a group");
+    }
+    writer.close().expect("ends");
+    let parquet = ParquetFile::open(file.path()).expect("opens");
+    for from in [0, 20_000] {
+        let mut reader = parquet.read_from(from, 1 << 20);
+        while let Some(read) = reader.next_batch().expect("reads") {
+            // All that it holds on to, not its own rows alone.
+            let bytes = read.batch.get_array_memory_size();
+            assert!(bytes < 4 << 20, "{bytes} bytes in {} rows from {}", read.batch.num_rows(), read.first_row);
+        }
+    }
+    // What is not read does not count.
+    let mut reader = parquet.only(|name| name == "small").read_from(20_000, 1 << 20);
+    assert_eq!(reader.next_batch().expect("reads").map(|read| read.batch.num_rows()), Some(100));
+}
+
+#[test]
+fn some_columns_are_read_alone_with_the_same_values() {
+    for name in ["pyarrow-int96.parquet", "pyarrow-v2.parquet", "polars-groups.parquet"] {
+        let file = ParquetFile::open(&data(name)).expect("opens");
+        let names: Vec<String> = file.schema().arrow().fields().iter().map(|field| field.name().clone()).collect();
+        let whole = all(&file, 0, 1 << 20).remove(0);
+        let choices = [&names[..], &names[..1], &names[names.len() / 2..], &["price".to_owned(), "at".to_owned()], &[]];
+        for choice in choices {
+            let some = file.only(|name| choice.iter().any(|kept| kept == name));
+            let read = all(&some, 0, 1 << 20).remove(0);
+            assert_eq!(read.schema_ref(), some.schema().arrow());
+            assert_eq!(read.num_rows(), whole.num_rows());
+            assert_eq!(read.num_columns(), names.iter().filter(|name| choice.contains(name)).count(), "{name}");
+            for (field, column) in some.schema().arrow().fields().iter().zip(read.columns()) {
+                assert_eq!(Some(column), whole.column_by_name(field.name()), "{name}, {}", field.name());
+            }
+            // Of these again some, from a later row.
+            let fewer = some.only(|name| name != names[0]);
+            let read = fewer.read_from(2, 1 << 20).next_batch().expect("reads").expect("rows").batch;
+            assert_eq!(
+                read.num_columns(),
+                choice.iter().filter(|name| **name != names[0]).filter(|name| names.contains(name)).count()
+            );
+        }
+    }
+}
+
+#[test]
+fn int96_with_nanoseconds_is_told_of_the_columns_that_are_read() {
+    let file = ParquetFile::open(&data("pyarrow-int96-nanos.parquet")).expect("opens");
+    assert!(file.only(|name| name == "at").read_from(0, 1000).next_batch().is_err());
+    let others = file.only(|name| name != "at").read_from(0, 1000).next_batch().expect("no nanoseconds");
+    assert_eq!(others.map(|read| read.batch.num_rows() as u64), Some(file.rows()));
+}
+
+#[test]
 fn int96_with_nanoseconds_is_refused_instead_of_cut() {
     let file = ParquetFile::open(&data("pyarrow-int96-nanos.parquet")).expect("opens");
     let error = file.read_from(0, 1000).next_batch().expect_err("a nanosecond");

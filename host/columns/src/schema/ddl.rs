@@ -130,7 +130,8 @@ impl fmt::Display for TypeName<'_> {
             | DataType::Decimal64(p, s)
             | DataType::Decimal128(p, s)
             | DataType::Decimal256(p, s) => write!(f, "DECIMAL({p},{s})"),
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => f.write_str("TEXT"),
+            // Of columns without any value nothing else is known.
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null => f.write_str("TEXT"),
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
                 f.write_str("BYTEA")
             }

@@ -27,8 +27,10 @@ pub enum SourceError {
     Missing {
         /// Its partition.
         partition: String,
-        /// The next line that would have been read.
-        next_line: u64,
+        /// What its position counts, `line` or `row`.
+        unit: &'static str,
+        /// The last one that was read, from 1.
+        last: u64,
     },
     /// A followed file is nowhere, and not all of it was read.
     Gone {
@@ -149,11 +151,10 @@ impl fmt::Display for SourceError {
                 "no file matches `{pattern}`; searched in {}. Correct the pattern, or put the files there first",
                 searched.display()
             ),
-            Self::Missing { partition, next_line } => write!(
+            Self::Missing { partition, unit, last } => write!(
                 f,
-                "{partition}: was read up to line {} at the checkpoint and is not there any more, or no pattern of \
-                 `paths` matches it any more. Put the file or the pattern back; a file may go once it is finished",
-                next_line.saturating_sub(1)
+                "{partition}: was read up to {unit} {last} at the checkpoint and is not there any more, or no pattern of \
+                 `paths` matches it any more. Put the file or the pattern back; a file may go once it is finished"
             ),
             Self::Gone { partition, name, line, unread, name_taken } => {
                 write!(f, "{name}")?;

@@ -15,6 +15,7 @@ pub mod generate;
 mod input;
 pub mod json;
 pub mod key;
+pub mod parquet;
 pub mod rate;
 mod rows;
 pub mod stdin;

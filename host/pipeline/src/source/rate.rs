@@ -5,8 +5,22 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::SourceError;
+
 /// How long [`RateLimiter::take`] waits before it answers "nothing".
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Checks the option.
+///
+/// # Errors
+/// It allows no row at all.
+pub(super) fn check(rows_per_second: Option<u64>) -> Result<(), SourceError> {
+    if rows_per_second == Some(0) {
+        let expected = "must be at least 1 row per second; leave it out for no limit".to_owned();
+        return Err(SourceError::Configuration { key: "rate", expected });
+    }
+    Ok(())
+}
 
 /// A token bucket on tokio's clock. It holds what 50 ms bring, at least one row, and starts full.
 #[derive(Debug)]

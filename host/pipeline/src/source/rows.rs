@@ -28,7 +28,7 @@ use super::window::{BLOCK, Window};
 use super::{BAD_ROW_CLIP, BadRow, ColumnsPlan, HandOut};
 
 /// Bad rows in one batch; the batch ends there.
-const MOST_BAD: usize = 256;
+pub(super) const MOST_BAD: usize = 256;
 
 /// How a partition's bytes are read.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,13 +12,13 @@ use walkdir::WalkDir;
 use crate::source::SourceError;
 
 /// Files by partition name, and where they are.
-pub(super) type Found = BTreeMap<String, PathBuf>;
+pub(in crate::source) type Found = BTreeMap<String, PathBuf>;
 
 /// All files that any of the patterns matches. A file that several patterns match is one partition.
 ///
 /// A partition's name is the file's path relative to `base`, also if that takes `..`, so that a project can be moved as
 /// a whole; files that an absolute pattern finds outside of `base` are named by their absolute path.
-pub(super) fn discover(base: &Path, patterns: &[String]) -> Result<Found, SourceError> {
+pub(in crate::source) fn discover(base: &Path, patterns: &[String]) -> Result<Found, SourceError> {
     if patterns.is_empty() {
         let expected = "must name at least one file or pattern".to_owned();
         return Err(SourceError::Configuration { key: "paths", expected });

@@ -18,15 +18,15 @@
 //!   if no wrong row was handed out up to the checkpoint.
 
 mod absent;
-mod discover;
+pub(super) mod deal;
+pub(super) mod discover;
 mod follow;
 mod gather;
 mod partition;
-mod position;
-mod reader;
+pub(super) mod position;
+pub(super) mod reader;
 mod sample;
 
-use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -36,16 +36,17 @@ use tidegate_protocol::positions::Entries;
 use tidegate_protocol::record::SourceCut;
 
 use self::absent::Absent;
+use self::deal::Compare;
 pub use self::discover::reaches;
 pub use self::follow::{FollowOptions, OnLostRows};
-use self::partition::{Partition, Settings};
+use self::partition::{OpenPartition, Partition, Settings};
 use self::position::Position;
 use self::reader::FilesReader;
 pub use super::csv::CsvOptions;
 pub use super::input::Compression;
 use super::rate::RateLimiter;
 pub use super::rows::Format;
-use super::{ColumnsPlan, HandOut, Reader, Source, SourceContract, SourceError, check_encoding, no_columns};
+use super::{ColumnsPlan, HandOut, Reader, Source, SourceContract, SourceError, check_encoding, no_columns, rate};
 
 /// Which files, and how to read them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,13 +92,6 @@ impl FilesOptions {
     }
 }
 
-/// What is there, and what was.
-struct Found {
-    partitions: Vec<Partition>,
-    /// Positions of files that are finished and not there any more.
-    gone: Vec<(String, String)>,
-}
-
 /// See the module.
 #[derive(Debug, Clone)]
 pub struct FilesSource {
@@ -117,9 +111,7 @@ impl FilesSource {
         if options.max_line == 0 || options.max_line > 1 << 30 {
             return wrong("max-line", "must be from 1 byte to 1 GiB");
         }
-        if options.rate == Some(0) {
-            return wrong("rate", "must be at least 1 row per second; leave it out for no limit");
-        }
+        rate::check(options.rate)?;
         if options.follow.is_some() && !matches!(options.compression, Compression::Auto | Compression::None) {
             return wrong(
                 "follow",
@@ -136,46 +128,6 @@ impl FilesSource {
     /// A pattern matches nothing, or a directory cannot be read.
     pub fn partitions(&self) -> Result<Vec<String>, SourceError> {
         Ok(discover::discover(&self.options.base, &self.options.paths)?.into_keys().collect())
-    }
-
-    /// All partitions, each checked against the checkpoint.
-    fn find(&self, restored: Option<&SourceCut>) -> Result<Found, SourceError> {
-        let mut found = discover::discover(&self.options.base, &self.options.paths)?;
-        let mut partitions = Vec::new();
-        let mut gone = Vec::new();
-        let mut absent = Absent::default();
-        let mut missing = None;
-        let known = restored.map(|cut| cut.partitions.entries()).transpose()?;
-        for (name, text) in known.iter().flat_map(Entries::iter) {
-            let position = Position::parse_still(name, text)?;
-            match found.remove(name) {
-                Some(path) => {
-                    partitions.push(Partition::find(name, path, Some(position), self.options.compression)?);
-                }
-                None => {
-                    if position.done {
-                        gone.push((name.to_owned(), text.to_owned()));
-                    } else if missing.is_none() {
-                        let next_line = position.line.saturating_add(1);
-                        missing = Some(SourceError::Missing { partition: name.to_owned(), next_line });
-                    }
-                    if self.may_have_rows(&position) {
-                        absent.add(name, position);
-                    }
-                }
-            }
-        }
-        if restored.is_some() && !found.is_empty() {
-            let names: Vec<&str> = found.keys().take(10).map(String::as_str).collect();
-            tracing::info!(count = found.len(), files = ?names, "new files since the checkpoint");
-        }
-        for (name, path) in found {
-            let partition = Partition::find(&name, path, None, self.options.compression)?;
-            absent.refuse(&partition, self.options.compression)?;
-            partitions.push(partition);
-        }
-        // Last, because saying where the file went is the better answer.
-        missing.map_or(Ok(Found { partitions, gone }), Err)
     }
 
     fn settings(&self, hand_out: HandOut) -> Settings {
@@ -198,16 +150,12 @@ impl FilesSource {
         if let Some(options) = self.options.follow {
             return self.follow(options, settings, restored, tasks, limiter);
         }
-        let Found { partitions, mut gone } = self.find(restored)?;
-        Ok(deal(partitions, tasks)
-            .into_iter()
-            .map(|share| {
-                let kept = std::mem::take(&mut gone);
-                let files = self.options.files_per_batch.max(1);
-                let reader = FilesReader::new(share, kept, settings.clone(), limiter.clone(), files);
-                Box::new(reader) as Box<dyn Reader>
-            })
-            .collect())
+        let found = discover::discover(&self.options.base, &self.options.paths)?;
+        let share = deal::compare(found, restored, Checks { options: &self.options, absent: Absent::default() })?;
+        let files = self.options.files_per_batch.max(1);
+        let reader = |share| FilesReader::<OpenPartition>::new(share, settings.clone(), limiter.clone(), files);
+        let boxed = |share| Box::new(reader(share)) as Box<dyn Reader>;
+        Ok(deal::deal(share, tasks).into_iter().map(boxed).collect())
     }
 
     fn follow(
@@ -230,7 +178,41 @@ impl FilesSource {
         };
         follow::open(files, restored.collect::<Result<_, SourceError>>()?, tasks.max(1) as usize, limiter)
     }
+}
 
+/// Compares files with a checkpoint.
+struct Checks<'a> {
+    options: &'a FilesOptions,
+    absent: Absent,
+}
+
+impl Compare for Checks<'_> {
+    type Position = Position;
+    type File = Partition;
+
+    fn parse(&self, name: &str, text: &str) -> Result<Position, SourceError> {
+        Position::parse_still(name, text)
+    }
+
+    fn find(&mut self, name: &str, path: PathBuf, restored: Option<Position>) -> Result<Partition, SourceError> {
+        Partition::find(name, path, restored, self.options.compression)
+    }
+
+    fn gone(&mut self, name: &str, position: Position) -> Result<(), SourceError> {
+        let missing = SourceError::Missing { partition: name.to_owned(), unit: "line", last: position.line };
+        let done = position.done;
+        if self.may_have_rows(&position) {
+            self.absent.add(name, position);
+        }
+        if done { Ok(()) } else { Err(missing) }
+    }
+
+    fn refuse_renamed(&self, new: &Partition) -> Result<(), SourceError> {
+        self.absent.refuse(new, self.options.compression)
+    }
+}
+
+impl Checks<'_> {
     /// Whether rows can have been read up to there. Not in a CSV file with a header alone: a day without data looks like
     /// any other.
     fn may_have_rows(&self, position: &Position) -> bool {
@@ -294,26 +276,4 @@ impl Source for FilesSource {
         }
         self.open_as(HandOut::Columns(plan.clone()), restored, tasks)
     }
-}
-
-/// Deals partitions by the bytes that are left: the largest first, each to the task with the least so far. Each task
-/// reads its own in order of their names.
-fn deal(mut partitions: Vec<Partition>, tasks: u32) -> Vec<Vec<Partition>> {
-    let mut shares: Vec<(u64, Vec<Partition>)> = (0..tasks.max(1)).map(|_| (0, Vec::new())).collect();
-    let left = |partition: &Partition| match &partition.position {
-        position if position.done => 0,
-        // The offset of a compressed file counts other bytes; near enough.
-        position => position.size.saturating_sub(position.offset).max(1),
-    };
-    partitions.sort_by(|a, b| (Reverse(left(a)), &a.name).cmp(&(Reverse(left(b)), &b.name)));
-    for partition in partitions {
-        let least = shares.iter_mut().min_by_key(|(bytes, share)| (*bytes, share.len()));
-        let (bytes, share) = least.expect("there is at least one task");
-        *bytes = bytes.saturating_add(left(&partition));
-        share.push(partition);
-    }
-    for (_, share) in &mut shares {
-        share.sort_by(|a, b| a.name.cmp(&b.name));
-    }
-    shares.into_iter().map(|(_, share)| share).collect()
 }

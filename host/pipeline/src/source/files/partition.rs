@@ -5,9 +5,11 @@ use std::io::{self, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::deal::Waiting;
 use super::position::{Identity, Position, open_file, read_tail};
+use super::reader::{OpenFile, Step};
 use crate::source::input::{Compression, Input};
-use crate::source::rows::{Format, Rows, RowsError, Taken};
+use crate::source::rows::{Format, Rows, RowsError};
 use crate::source::window::{Window, digest};
 use crate::source::{HandOut, SourceError, csv};
 
@@ -46,6 +48,24 @@ impl Partition {
 
     pub(super) fn io(&self, error: io::Error) -> SourceError {
         SourceError::Io { path: self.path.clone(), error }
+    }
+}
+
+impl Waiting for Partition {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn position(&self) -> String {
+        self.position.to_json()
+    }
+
+    fn left(&self) -> u64 {
+        match &self.position {
+            position if position.done => 0,
+            // The offset of a compressed file counts other bytes; near enough.
+            position => position.size.saturating_sub(position.offset).max(1),
+        }
     }
 }
 
@@ -100,18 +120,11 @@ pub(super) struct OpenPartition {
     line_end_due: bool,
 }
 
-/// What became of one step.
-pub(super) enum Step {
-    /// Rows, or at least a new position.
-    Taken(Taken),
-    /// On the way to the position.
-    Skipping,
-    /// The end; nothing was taken.
-    Done,
-}
+impl OpenFile for OpenPartition {
+    type Waiting = Partition;
+    type Settings = Settings;
 
-impl OpenPartition {
-    pub(super) fn open(mut partition: Partition, settings: &Settings) -> Result<Self, SourceError> {
+    fn open(mut partition: Partition, settings: &Settings) -> Result<Self, SourceError> {
         let (mut file, identity, compression) = identify(&partition.name, &partition.path, settings.compression)?;
         // The file may have been replaced since it was found.
         partition.position = partition.position.clone().check(&partition.name, &file, &identity)?;
@@ -136,16 +149,19 @@ impl OpenPartition {
         Ok(Self { partition, compression, head: identity.head, rows, file: shared, skip_to, line_end_due })
     }
 
-    pub(super) fn name(&self) -> &Arc<str> {
+    fn name(&self) -> &str {
         &self.partition.name
     }
 
-    pub(super) fn position(&self) -> &Position {
-        &self.partition.position
+    fn position(&self) -> String {
+        self.partition.position.to_json()
     }
 
-    /// Rows up to about `most_bytes` and `most_rows`, and moves the position behind them.
-    pub(super) fn step(&mut self, most_bytes: usize, most_rows: u64) -> Result<Step, SourceError> {
+    fn done(&self) -> bool {
+        self.partition.position.done
+    }
+
+    fn step(&mut self, most_bytes: usize, most_rows: u64) -> Result<Step, SourceError> {
         if let Some(offset) = self.skip_to {
             let there = self.rows.window_mut().skip_towards(offset).map_err(|error| self.explain(error.into()))?;
             if !there {
@@ -166,7 +182,9 @@ impl OpenPartition {
         self.advance()?;
         Ok(taken.map_or(Step::Done, Step::Taken))
     }
+}
 
+impl OpenPartition {
     /// The decompressed content is checked when it has been passed over.
     fn check_skipped(&mut self) -> Result<(), SourceError> {
         let position = &self.partition.position;

@@ -235,7 +235,7 @@ impl Identity {
 }
 
 /// Opens a file for reading; never waits, whatever stands there now.
-pub(super) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
+pub(in crate::source) fn open_file(path: &Path) -> io::Result<(File, Metadata)> {
     let file = File::options().read(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32).open(path)?;
     let data = file.metadata()?;
     if !data.is_file() {
@@ -251,7 +251,7 @@ pub(super) fn read_tail(file: &File, offset: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads without moving the file's own position.
-pub(super) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+pub(in crate::source) fn read_at(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     let mut read = 0;
     while read < length {

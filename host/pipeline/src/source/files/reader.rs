@@ -6,37 +6,71 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::BoxFuture;
 use tokio::task::JoinHandle;
 
+use super::deal::{Share, Waiting};
 use super::gather::Gather;
-use super::partition::{OpenPartition, Partition, Settings, Step};
 use crate::source::rate::RateLimiter;
+use crate::source::rows::Taken;
 use crate::source::{Read, Reader, SourceError};
 
+/// A file being read, of some format.
+pub(in crate::source) trait OpenFile: Send + Sized + 'static {
+    /// The file while it is not open.
+    type Waiting: Waiting;
+    /// How files are read; the same for all of a source.
+    type Settings: Send + 'static;
+
+    fn open(waiting: Self::Waiting, settings: &Self::Settings) -> Result<Self, SourceError>;
+
+    /// Its partition.
+    fn name(&self) -> &str;
+
+    /// Behind the rows taken so far, as kept in checkpoints.
+    fn position(&self) -> String;
+
+    fn done(&self) -> bool;
+
+    /// Rows up to about `most_bytes` and `most_rows`, and moves the position behind them.
+    fn step(&mut self, most_bytes: usize, most_rows: u64) -> Result<Step, SourceError>;
+}
+
+/// What became of one step.
+pub(in crate::source) enum Step {
+    /// Rows, or at least a new position.
+    Taken(Taken),
+    /// On the way to the position.
+    Skipping,
+    /// The end; nothing was taken.
+    Done,
+}
+
 /// See the module.
-pub(super) struct FilesReader {
+pub(in crate::source) struct FilesReader<F: OpenFile> {
     initial: Vec<(String, String)>,
     /// Here, or in `running`; nowhere after an error.
-    files: Option<Box<Files>>,
-    running: Option<Running>,
+    files: Option<Box<Files<F>>>,
+    running: Option<Running<F>>,
     limiter: Option<Arc<RateLimiter>>,
 }
 
+/// The files come back with what was read of them.
+type HadRead<F> = (Box<Files<F>>, Result<Read, SourceError>);
+
 /// A batch being read. Kept here and not in the future, so that dropping the future loses nothing.
-struct Running {
-    task: JoinHandle<(Box<Files>, Result<Read, SourceError>)>,
+struct Running<F: OpenFile> {
+    task: JoinHandle<HadRead<F>>,
     allowed: u64,
 }
 
-impl FilesReader {
-    pub(super) fn new(
-        share: Vec<Partition>,
-        gone: Vec<(String, String)>,
-        settings: Settings,
+impl<F: OpenFile> FilesReader<F> {
+    pub(in crate::source) fn new(
+        share: Share<F::Waiting>,
+        settings: F::Settings,
         limiter: Option<Arc<RateLimiter>>,
         files_per_batch: usize,
     ) -> Self {
-        let mut initial = gone;
-        initial.extend(share.iter().map(|p| (p.name.to_string(), p.position.to_json())));
-        let waiting = share.into_iter().filter(|p| !p.position.done).collect();
+        let mut initial = share.gone;
+        initial.extend(share.files.iter().map(|file| (file.name().to_owned(), file.position())));
+        let waiting = share.files.into_iter().filter(|file| file.left() > 0).collect();
         let files = Some(Box::new(Files { settings, waiting, open: None, files_per_batch }));
         Self { initial, files, running: None, limiter }
     }
@@ -81,7 +115,7 @@ impl FilesReader {
     }
 }
 
-impl Reader for FilesReader {
+impl<F: OpenFile> Reader for FilesReader<F> {
     fn next<'a>(&'a mut self, max_bytes: usize) -> BoxFuture<'a, Result<Read, SourceError>> {
         Box::pin(self.read(max_bytes))
     }
@@ -92,14 +126,14 @@ impl Reader for FilesReader {
 }
 
 /// What moves between threads.
-struct Files {
-    settings: Settings,
-    waiting: VecDeque<Partition>,
-    open: Option<OpenPartition>,
+struct Files<F: OpenFile> {
+    settings: F::Settings,
+    waiting: VecDeque<F::Waiting>,
+    open: Option<F>,
     files_per_batch: usize,
 }
 
-impl Files {
+impl<F: OpenFile> Files<F> {
     fn ended(&self) -> bool {
         self.open.is_none() && self.waiting.is_empty()
     }
@@ -111,7 +145,7 @@ impl Files {
             let open = match &mut self.open {
                 Some(open) => open,
                 None => match self.waiting.pop_front() {
-                    Some(partition) => self.open.insert(OpenPartition::open(partition, &self.settings)?),
+                    Some(waiting) => self.open.insert(F::open(waiting, &self.settings)?),
                     None => break,
                 },
             };
@@ -122,8 +156,8 @@ impl Files {
             if let Step::Taken(taken) = step {
                 gather.add(taken);
             }
-            gather.moved(open.name(), open.position().to_json());
-            if open.position().done {
+            gather.moved(open.name(), open.position());
+            if open.done() {
                 self.open = None;
             }
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tidegate_pipeline::source::files::{self, FilesOptions, FilesSource, FollowOptions};
 use tidegate_pipeline::source::generate::{GenerateOptions, GenerateSource};
+use tidegate_pipeline::source::parquet::{ParquetOptions, ParquetSource};
 use tidegate_pipeline::source::stdin::{StdinOptions, StdinSource};
 use tidegate_pipeline::source::{Source, SourceError};
 use tidegate_pipeline::spec::{self, Pipeline, SinkEntry, SourceEntry};
@@ -62,7 +63,6 @@ pub(crate) struct Built {
 pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerError> {
     let mut sources = BTreeMap::new();
     for (id, section) in &file.sources {
-        refuse_parquet(id, section)?;
         let built = build(file, section).map_err(|error| ServerError::Source { source: id.clone(), error })?;
         sources.insert(id.clone(), built);
     }
@@ -282,20 +282,17 @@ fn describe(
     graph::describe(file, &tasks, &encodings.typed, &facts.collect())
 }
 
-fn refuse_parquet(id: &SourceId, section: &SourceSection) -> Result<(), ServerError> {
-    match section.kind.rows() {
-        Some(RowFormat { format: Format::Parquet, .. }) => Err(ServerError::Fit {
-            problem: format!(
-                "source `{id}` has format = \"parquet\", but Parquet files cannot be read yet as a source"
-            ),
-            hints: vec!["read the rows as json-lines or csv".to_owned()],
-        }),
-        _ => Ok(()),
-    }
-}
-
 fn build(file: &PipelineFile, section: &SourceSection) -> Result<Built, SourceError> {
     match &section.kind {
+        SourceKind::Files { paths, rows: RowFormat { format: Format::Parquet, .. }, .. } => {
+            let options = ParquetOptions::new(&file.base, paths.clone());
+            let source = ParquetSource::new(ParquetOptions { rate: section.rate, ..options })?;
+            let tasks = match section.tasks {
+                Some(tasks) => tasks,
+                None => few(source.partitions()?.len()),
+            };
+            Ok(Built { source: Arc::new(source), tasks })
+        }
         SourceKind::Files { paths, rows, compression, follow, on_lost_rows } => {
             let follow = follow.then(|| FollowOptions {
                 on_lost_rows: match on_lost_rows {

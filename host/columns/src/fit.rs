@@ -98,8 +98,10 @@ fn check_column(from: &Field, to: &Field) -> Result<()> {
         return Ok(());
     }
     Err(ColumnsError::bad_schema(format!(
-        "the column `{}` is {have}, and the schema says {want}; its values would not stay the same",
-        to.name()
+        "the column `{}` is {}, and the schema says {}; its values would not stay the same",
+        to.name(),
+        TypeName(have),
+        TypeName(want)
     )))
 }
 
@@ -113,9 +115,11 @@ pub fn check_successor(old: &Schema, new: &Schema) -> Result<()> {
         let (have, want) = (before.data_type(), field.data_type());
         if !keeps(have, want, false) {
             return Err(ColumnsError::bad_schema(format!(
-                "the column `{}` was {have} and is declared {want} now, which does not hold every value of before; set it \
-                 back or to a wider type, or give the source another name to begin anew",
-                field.name()
+                "the column `{}` was {} and is declared {} now, which does not hold every value of before; set it back or \
+                 to a wider type, or give the source another name to begin anew",
+                field.name(),
+                TypeName(have),
+                TypeName(want)
             )));
         }
     }

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate_columns::fit::check_successor;
 use tidegate_columns::{ColumnsError, Schema};
 use tidegate_protocol::event::{Restored, TaskFailure};
 use tidegate_protocol::ids::{Epoch, KeyRange, SinkId, SourceId};
@@ -19,7 +18,7 @@ use crate::log::{Blocking, LogHandle};
 use crate::operator::{OperatorEntry, OperatorState};
 use crate::router::Router;
 use crate::source::{ColumnsPlan, Reader, SourceError};
-use crate::spec::{ColumnsOptions, Pipeline, Route, SinkEntry, SourceEntry};
+use crate::spec::{Pipeline, Route, SinkEntry, SourceEntry, find_schema};
 use crate::tasks::actor::{SinkHandle, timed};
 use crate::tasks::operator::OperatorSubtask;
 use crate::tasks::shaper::Shaper;
@@ -218,7 +217,9 @@ impl Wiring<'_> {
 }
 
 fn feed_sink(steps: &mut BTreeMap<SinkId, Step>, sink: &SinkEntry) -> Option<Router> {
-    steps.get_mut(&sink.id).map(|step| step.feed(&sink.route, Some(sink.encoding)))
+    // Rows on their way into whole files keep the encoding that they have.
+    let encoding = (sink.encoding != Encoding::Files).then_some(sink.encoding);
+    steps.get_mut(&sink.id).map(|step| step.feed(&sink.route, encoding))
 }
 
 /// One participant's place in the graph.
@@ -310,38 +311,13 @@ async fn find_schemas(
     let mut schemas = BTreeMap::new();
     for entry in &pipeline.sources {
         if let Some(options) = &entry.columns {
-            let kept = restored.sources.get(&entry.id).and_then(|cut| cut.schema.as_deref());
-            schemas.insert(entry.id.clone(), find_schema(entry, options, kept, blocking).await?);
+            let kept = restored.sources.get(&entry.id).and_then(|cut| cut.schema.clone());
+            let (source, options) = (Arc::clone(&entry.source), options.clone());
+            let find = move || find_schema(source.as_ref(), &options, kept.as_deref());
+            schemas.insert(entry.id.clone(), on_threads(entry, blocking, find).await?);
         }
     }
     Ok(schemas)
-}
-
-/// The declared columns if they can follow those of the checkpoint; those of the checkpoint; those of a sample.
-async fn find_schema(
-    entry: &SourceEntry,
-    options: &ColumnsOptions,
-    kept: Option<&str>,
-    blocking: Blocking,
-) -> Result<Schema, TaskFailure> {
-    let permanent = |message: String| TaskFailure::Source { source: entry.id.clone(), message, permanent: true };
-    let kept = kept.map(Schema::from_text).transpose();
-    let kept = kept.map_err(|error| permanent(format!("the columns in the checkpoint cannot be read: {error}")))?;
-    match (&options.declared, kept) {
-        (Some(declared), kept) => {
-            if let Some(kept) = kept {
-                check_successor(&kept, declared).map_err(|error| permanent(error.message))?;
-            }
-            Ok(declared.clone())
-        }
-        (None, Some(kept)) => Ok(kept),
-        (None, None) => {
-            let source = Arc::clone(&entry.source);
-            let schema = on_threads(entry, blocking, move || source.sample_schema()).await?;
-            tracing::info!(source = %entry.id, %schema, "inferred the columns from a sample");
-            Ok(schema)
-        }
-    }
 }
 
 /// What the host does with rows before this sink's plugin gets them.

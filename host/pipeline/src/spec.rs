@@ -9,6 +9,7 @@ use tidegate_columns::Schema;
 use tidegate_columns::added::AddedColumn;
 use tidegate_columns::decode::UnknownFields;
 use tidegate_columns::files::FileOptions;
+use tidegate_columns::fit::check_successor;
 use tidegate_columns::transform::TransformOptions;
 use tidegate_protocol::coordinator;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
@@ -16,7 +17,7 @@ use tidegate_protocol::plugin::{Encoding, Plugin};
 use tidegate_protocol::record::Binding;
 
 use crate::operator::OperatorEntry;
-use crate::source::Source;
+use crate::source::{Source, SourceError};
 
 /// A pipeline: sources, then operators in order, then sinks.
 pub struct Pipeline {
@@ -72,6 +73,29 @@ pub struct ColumnsOptions {
     pub declared: Option<Schema>,
     /// What a field that is not among them amounts to.
     pub unknown: UnknownFields,
+}
+
+/// The columns of a source's rows: the declared ones if they can follow those of the checkpoint, which are `kept`; those
+/// of the checkpoint; those of a sample. Blocking.
+///
+/// # Errors
+/// The declared columns do not hold every value of before, or the rows cannot be looked at.
+pub fn find_schema(source: &dyn Source, options: &ColumnsOptions, kept: Option<&str>) -> Result<Schema, SourceError> {
+    let refused = |expected: String| SourceError::Configuration { key: "schema", expected };
+    let kept = kept.map(Schema::from_text).transpose();
+    let kept = kept.map_err(|error| refused(format!("the columns in the checkpoint cannot be read: {error}")))?;
+    match (&options.declared, kept) {
+        (Some(declared), kept) => {
+            kept.map_or(Ok(()), |kept| check_successor(&kept, declared)).map_err(|error| refused(error.message))?;
+            Ok(declared.clone())
+        }
+        (None, Some(kept)) => Ok(kept),
+        (None, None) => {
+            let schema = source.sample_schema()?;
+            tracing::info!(source = source.contract().describe, %schema, "inferred the columns from a sample");
+            Ok(schema)
+        }
+    }
 }
 
 /// What the host does with rows before a plugin gets them.

@@ -9,7 +9,7 @@ use tidegate_pipeline::source::generate::{GenerateOptions, GenerateSource};
 use tidegate_pipeline::source::parquet::{ParquetOptions, ParquetSource};
 use tidegate_pipeline::source::stdin::{StdinOptions, StdinSource};
 use tidegate_pipeline::source::{Source, SourceError};
-use tidegate_pipeline::spec::{self, Pipeline, SinkEntry, SourceEntry};
+use tidegate_pipeline::spec::{self, ColumnsOptions, Pipeline, SinkEntry, SourceEntry};
 use tidegate_protocol::coordinator;
 use tidegate_protocol::guarantee::{self, Guarantee, Ingredients, SinkPromise, SourcePromise};
 use tidegate_protocol::ids::{SinkId, SourceId};
@@ -161,6 +161,11 @@ impl Assembled {
                 (id.clone(), SinkNow { binding: &sink.binding, committable_versions: versions })
             })
             .collect()
+    }
+
+    /// How a source's rows become columns, if they do.
+    pub(crate) fn columns(&self, source: &SourceId) -> Option<&ColumnsOptions> {
+        self.shapes.sources.get(source)
     }
 
     /// Sources with the encoding that they will be asked for.

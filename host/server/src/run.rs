@@ -96,7 +96,8 @@ impl Report {
 
     /// A finished pipeline was started again and there was nothing to do.
     pub fn nothing_new(&self) -> bool {
-        self.was_finished && self.end == End::Finished && self.progress.rows_read == 0
+        let rows = self.progress.rows_read.saturating_add(self.progress.rows_dead_lettered);
+        self.was_finished && self.end == End::Finished && rows == 0
     }
 }
 

@@ -50,13 +50,19 @@ pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes,
         let shape = shape(section).map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
         let encoding = encodings.sinks.get(&id).copied();
         let wrong = |source: &SourceId, error| misfit(format!("sink `{id}`, rows of source `{source}`: {error}"));
+        let mut first: Option<(&SourceId, Schema)> = None;
         for source in &section.sources {
-            match shapes.sources.get(source) {
-                Some(ColumnsOptions { declared: Some(schema), .. }) => {
-                    try_columns(&shape, encoding, schema).map_err(|error| wrong(source, error))?;
+            match (shapes.sources.get(source), &first) {
+                (Some(ColumnsOptions { declared: Some(schema), .. }), first_columns) => {
+                    let columns = try_columns(&shape, encoding, schema).map_err(|error| wrong(source, error))?;
+                    if let (Some((other, others)), true) = (first_columns, shape.files.is_some()) {
+                        files::check_same_columns((other.as_str(), others), (source.as_str(), &columns))
+                            .map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
+                    }
+                    first.get_or_insert((source, columns));
                 }
-                Some(_) => {}
-                None => {
+                (Some(_), _) => {}
+                (None, _) => {
                     if let Some(files) = &shape.files {
                         FileWriter::new(files.clone(), None).map_err(|error| wrong(source, error))?;
                     }
@@ -127,8 +133,8 @@ fn file_options(format: Option<SinkFormat>, section: &FilesSection) -> tidegate_
     Ok(options)
 }
 
-/// Finds out what a sink cannot do with rows of these columns.
-fn try_columns(shape: &SinkShape, encoding: Option<Encoding>, schema: &Schema) -> tidegate_columns::Result<()> {
+/// Finds out what a sink cannot do with rows of these columns; gives those that go on.
+fn try_columns(shape: &SinkShape, encoding: Option<Encoding>, schema: &Schema) -> tidegate_columns::Result<Schema> {
     let transform = shape.transform.as_ref().map(|options| Transform::new(options, schema)).transpose()?;
     let schema = transform.as_ref().map_or(schema, Transform::output);
     let schema = AddedColumns::new(&shape.added, schema)?.output(schema);
@@ -138,7 +144,7 @@ fn try_columns(shape: &SinkShape, encoding: Option<Encoding>, schema: &Schema) -
         (None, Some(Encoding::ArrowStream)) => FileOptions::new(FileFormat::ArrowStream),
         (None, _) => FileOptions::new(FileFormat::JsonLines),
     };
-    FileWriter::new(files, Some(&schema)).map(drop)
+    FileWriter::new(files, Some(&schema)).map(|_| schema)
 }
 
 #[cfg(test)]

@@ -126,6 +126,7 @@ impl State {
             partitions: BTreeMap::new(),
             positions_gone: false,
             ended: cut.ended,
+            schema: cut.schema.clone(),
             watermark: cut.watermark,
             rows: cut.rows,
             dead_lettered: cut.dead_lettered,
@@ -268,6 +269,9 @@ pub struct SourceView {
     pub positions_gone: bool,
     /// Everything is read.
     pub ended: bool,
+    /// The columns of its rows, where they are typed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
     /// Low watermark.
     pub watermark: Option<i64>,
     /// Rows of this epoch.
@@ -320,6 +324,10 @@ pub struct PartView {
     pub rows: u64,
     /// Rows that were handed to it.
     pub rows_in: u64,
+    /// Rows that became dead letters.
+    pub rejected: u64,
+    /// Rows that the pipeline's own filter left out.
+    pub filtered: u64,
     /// Version of the committable.
     pub version: Option<u32>,
     /// Bytes of the committable.
@@ -448,6 +456,8 @@ fn sink_view(cut: &tidegate_protocol::record::SinkCut) -> SinkView {
         part: part.committable.as_ref().map(|committable| committable.part.short.clone()),
         rows: part.committable.as_ref().map_or(0, |committable| committable.rows),
         rows_in: part.rows_in,
+        rejected: part.rejected,
+        filtered: part.filtered,
         version: part.committable.as_ref().map(|committable| committable.version),
         committable_bytes: part.committable.as_ref().map_or(0, |committable| committable.body.len()),
         resources: part.resources.iter().map(|resource| format!("{} {}", resource.kind, resource.name)).collect(),

@@ -1,7 +1,10 @@
 //! Checks a pipeline without running it: file, plugins, grants, guarantee, and what has changed since the last run.
 
 use serde::Serialize;
-use tidegate_pipeline::source::SourceError;
+use tidegate_columns::Schema;
+use tidegate_columns::fit::check_successor;
+use tidegate_pipeline::source::{ColumnsPlan, SourceError};
+use tidegate_pipeline::spec::find_schema;
 use tidegate_protocol::guarantee::Guarantee;
 use tidegate_protocol::history::SinkEpochState;
 use tidegate_protocol::ids::{SinkId, SourceId};
@@ -93,8 +96,11 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
         findings.extend(compare(&assembled, state));
     }
     for (source, _, _) in assembled.sources() {
-        if let Some(error) = position(&assembled, state.as_ref(), source) {
-            findings.push(Finding::new(Verdict::Refused, format!("source `{source}`: {error}")));
+        let name = format!("source `{source}`: ");
+        // What an edit broke is told once.
+        let told = findings.iter().any(|found| found.verdict == Verdict::Refused && found.message.starts_with(&name));
+        if let Some(error) = position(&assembled, state.as_ref(), source).filter(|_| !told) {
+            findings.push(Finding::new(Verdict::Refused, format!("{name}{error}")));
         }
     }
     let blocked = state.as_ref().map(|state| blocked(file, state)).unwrap_or_default();
@@ -123,7 +129,18 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
 
 /// What has changed since the newest checkpoint.
 pub(crate) fn compare(assembled: &Assembled, state: &State) -> Vec<Finding> {
-    edits::compare(assembled.description(), &assembled.sinks_now(), &state.history)
+    let mut findings = edits::compare(assembled.description(), &assembled.sinks_now(), &state.history);
+    let newest = state.history.newest_seal().and_then(|of| state.history.seal(of));
+    for (source, cut) in newest.iter().flat_map(|sealed| &sealed.seal.sources) {
+        let before = cut.schema.as_deref().and_then(|text| Schema::from_text(text).ok());
+        if let (Some(before), Some(now)) =
+            (before, assembled.columns(source).and_then(|columns| columns.declared.as_ref()))
+            && let Err(error) = check_successor(&before, now)
+        {
+            findings.push(Finding::new(Verdict::Refused, format!("source `{source}`: {error}")));
+        }
+    }
+    findings
 }
 
 /// Refuses the edits that a run must not start with.
@@ -183,10 +200,20 @@ fn blocked(file: &PipelineFile, state: &State) -> Vec<BlockedEpoch> {
 pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &SourceId) -> Option<SourceError> {
     let newest = state.and_then(|state| state.history.seal(state.history.newest_seal()?));
     let (id, built, encoding) = assembled.sources().find(|(id, ..)| *id == source)?;
+    let cut = newest.and_then(|sealed| sealed.seal.sources.get(id));
+    let columns = match assembled.columns(id) {
+        None => None,
+        Some(options) => match find_schema(built.source.as_ref(), options, cut.and_then(|cut| cut.schema.as_deref())) {
+            Ok(schema) => Some(ColumnsPlan { schema, unknown: options.unknown }),
+            Err(error) => return Some(error),
+        },
+    };
     // What comes once is not to be taken by somebody who only looks.
     if !built.source.contract().replayable {
         return None;
     }
-    let cut = newest.and_then(|sealed| sealed.seal.sources.get(id));
-    built.source.open(encoding, cut, built.tasks).err()
+    match columns {
+        Some(plan) => built.source.open_columns(&plan, cut, built.tasks).err(),
+        None => built.source.open(encoding, cut, built.tasks).err(),
+    }
 }

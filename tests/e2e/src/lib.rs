@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: finding the real binary, running it, and reading what it left behind.
 //!
-//! Nothing here links the product: it is judged as a person meets it, by its command line and its directories.
+//! Nothing here links the product: it is judged as a person meets it, by its command line and its directories. The tests
+//! of typed rows read binary files back with `tidegate-columns`.
 
 mod binary;
 mod plugin;

@@ -1,7 +1,7 @@
 //! `tidegate checkpoint list|show|verify`
 
 use serde_json::json;
-use tidegate_server::{CheckpointDetail, CheckpointSummary, State, verify};
+use tidegate_server::{CheckpointDetail, CheckpointSummary, PartView, State, verify};
 
 use super::{Outcome, archive, load, no_state};
 use crate::args::{CheckpointCommand, FileArgs, ShowArgs};
@@ -110,6 +110,9 @@ fn show_text(detail: &CheckpointDetail) -> String {
     for (id, source) in &detail.sources {
         let ended = if source.ended { ", at its end" } else { "" };
         lines.push(format!("source {id}: {} rows{ended}", count(source.rows)));
+        if let Some(schema) = &source.schema {
+            lines.push(format!("  columns {}", one_line(schema)));
+        }
         if source.positions_gone {
             lines.push("  its positions are deleted".to_owned());
         }
@@ -130,16 +133,27 @@ fn show_text(detail: &CheckpointDetail) -> String {
         lines.push(format!("sink {id}: {outcome}; plugin {} {}", one_line(&sink.plugin_name), sink.plugin));
         lines.push(format!("  config {}  grants {}", sink.config, sink.grants));
         for part in &sink.parts {
-            match &part.part {
-                Some(name) => {
-                    lines.push(format!("  part {}  {} rows  {}", part.ordinal, count(part.rows), one_line(name)))
-                }
-                None => lines.push(format!("  part {}  no rows", part.ordinal)),
-            }
+            let name = part.part.as_deref().map(|name| format!("  {}", one_line(name))).unwrap_or_default();
+            lines.push(format!("  part {}  {}{name}", part.ordinal, part_rows(part)));
             lines.extend(part.resources.iter().map(|resource| format!("    {}", one_line(resource))));
         }
     }
     lines.join("\n") + "\n"
+}
+
+/// What became of the rows of a part.
+fn part_rows(part: &PartView) -> String {
+    let mut words = match &part.part {
+        Some(_) => format!("{} rows", count(part.rows)),
+        None => "no rows".to_owned(),
+    };
+    if part.rejected > 0 {
+        words.push_str(&format!(", {} dead-lettered", count(part.rejected)));
+    }
+    if part.filtered > 0 {
+        words.push_str(&format!(", {} left out by the filter", count(part.filtered)));
+    }
+    words
 }
 
 fn check(args: &FileArgs) -> Outcome {

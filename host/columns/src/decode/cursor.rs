@@ -48,7 +48,15 @@ impl fmt::Display for Fault {
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN)]);
     let more = if bytes.len() > SHOWN { "…" } else { "" };
-    format!("{}{more}", text.escape_debug())
+    let mut shown = String::new();
+    for letter in text.chars() {
+        // As it stands in the row, but for what a terminal would act upon.
+        match letter.is_control() {
+            true => shown.extend(letter.escape_debug()),
+            false => shown.push(letter),
+        }
+    }
+    shown + more
 }
 
 /// A place in one line of valid UTF-8.

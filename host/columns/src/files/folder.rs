@@ -10,6 +10,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType, Schema};
 use arrow_select::take::take_record_batch;
 
+use crate::schema::{TypeName, unknown_column};
 use crate::{ColumnsError, Result};
 
 /// Folders within folders.
@@ -124,18 +125,17 @@ impl FolderTemplate {
     pub fn check(&self, schema: &Schema) -> Result<()> {
         for name in self.columns() {
             let Some((_, field)) = schema.column_with_name(name) else {
-                let known: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
                 return Err(ColumnsError::bad_option(format!(
-                    "folder `{}` names column `{name}`, and there is none; columns: {}",
+                    "folder `{}`: {}",
                     self.text,
-                    known.join(", ")
+                    unknown_column(name, schema.fields())
                 )));
             };
             if !is_short(field.data_type()) {
                 return Err(ColumnsError::bad_option(format!(
                     "folder `{}` names column `{name}` of type {}: expected text, a number, a date, a time or a boolean",
                     self.text,
-                    field.data_type()
+                    TypeName(field.data_type())
                 )));
             }
         }

@@ -15,4 +15,4 @@ mod tests;
 
 pub use folder::FolderTemplate;
 pub use options::{Compression, DEFAULT_MEMORY_BYTES, DEFAULT_OPEN_FILES, DEFAULT_ROLL_BYTES, FileFormat, FileOptions};
-pub use writer::FileWriter;
+pub use writer::{FileWriter, check_same_columns};

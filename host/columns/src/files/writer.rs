@@ -15,8 +15,10 @@ use crate::files::options::{FileFormat, FileOptions};
 use crate::rows::{ColumnBatch, Rows};
 use crate::{ColumnsError, Result, Schema};
 
-/// Rows that are encoded in one step: bounds what a step adds to memory and to a file.
+/// Rows that are encoded in one step, at most: bounds what a step adds to memory.
 const STEP_ROWS: usize = 8192;
+/// Part of a file that is written in one step, at most: bounds how far a file goes beyond its size.
+const STEP_OF_FILE: u64 = 8;
 /// Files of one part. Each is named in the part's committable, and flushed by its plugin.
 const MAX_FILES: u32 = 4096;
 /// Waiting rows of a folder are put together when they are so many batches.
@@ -176,8 +178,10 @@ impl FileWriter {
         if !fits {
             return Err(ColumnsError::internal("rows with other columns than the files were begun with"));
         }
-        for from in (0..batch.num_rows()).step_by(STEP_ROWS) {
-            let step = batch.slice(from, STEP_ROWS.min(batch.num_rows() - from));
+        let row_bytes = ColumnBatch::new(batch.clone()).bytes() / batch.num_rows().max(1);
+        let step_rows = (self.step_bytes() / row_bytes.max(1)).clamp(1, STEP_ROWS);
+        for from in (0..batch.num_rows()).step_by(step_rows) {
+            let step = batch.slice(from, step_rows.min(batch.num_rows() - from));
             match &self.options.folder {
                 None => self.write_step(&"".into(), &step, ready)?,
                 Some(template) => {
@@ -247,8 +251,24 @@ impl FileWriter {
         if batch.rows == 0 && batch.bytes.is_empty() {
             return Ok(());
         }
-        self.with_file(&"".into(), ready, |file, ready| file.pass(&batch.bytes, batch.rows, ready))?;
-        self.relieve(ready)
+        if batch.bytes.len() <= self.step_bytes() {
+            self.with_file(&"".into(), ready, |file, ready| file.pass(&batch.bytes, batch.rows, ready))?;
+            return self.relieve(ready);
+        }
+        let mut rest = batch.bytes.clone();
+        while !rest.is_empty() {
+            let last = rest.len().min(self.step_bytes()) - 1;
+            let end = memchr::memchr(b'\n', &rest[last..]).map_or(rest.len(), |newline| last + newline + 1);
+            let step = rest.split_to(end);
+            let rows = memchr::memchr_iter(b'\n', &step).count() as u64;
+            self.with_file(&"".into(), ready, |file, ready| file.pass(&step, rows, ready))?;
+            self.relieve(ready)?;
+        }
+        Ok(())
+    }
+
+    fn step_bytes(&self) -> usize {
+        usize::try_from(self.options.roll_bytes / STEP_OF_FILE).unwrap_or(usize::MAX).max(1)
     }
 
     /// Uses the file of a folder, opened if need be, and ends it when it is large enough.
@@ -350,6 +370,20 @@ impl FileWriter {
         }
         Ok(())
     }
+}
+
+/// Whether rows of two sources, each with its name, can be in the same files.
+///
+/// # Errors
+/// `BadSchema`: their columns differ; names both.
+pub fn check_same_columns((one, columns): (&str, &Schema), (other, others): (&str, &Schema)) -> Result<()> {
+    if columns == others {
+        return Ok(());
+    }
+    Err(ColumnsError::bad_schema(format!(
+        "the rows of the sources `{one}` and `{other}` have different columns ({columns}; {others}), and a file has only \
+         one list of columns; declare the same `schema` for both, or give each its own sink"
+    )))
 }
 
 fn not_copied(error: arrow_schema::ArrowError) -> ColumnsError {

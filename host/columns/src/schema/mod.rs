@@ -3,9 +3,9 @@
 pub(crate) mod ddl;
 mod infer;
 
-pub(crate) use ddl::TypeName;
+pub(crate) use ddl::{Name, TypeName};
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{Fields, SchemaRef};
 
 /// The columns of typed rows: an Arrow schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,4 +21,18 @@ impl Schema {
     pub fn arrow(&self) -> &SchemaRef {
         &self.0
     }
+}
+
+/// The words for a column that does not exist.
+pub(crate) fn unknown_column(name: &str, columns: &Fields) -> String {
+    let nearest = columns.iter().map(|field| field.name()).min_by_key(|column| {
+        let exact = strsim::damerau_levenshtein(name, column);
+        // Another case is the likeliest slip.
+        (strsim::damerau_levenshtein(&name.to_lowercase(), &column.to_lowercase()), exact)
+    });
+    let hint = match nearest {
+        Some(column) => format!("the nearest is {}", Name(column)),
+        None => "there are no columns".to_owned(),
+    };
+    format!("column {} does not exist; {hint}", Name(name))
 }

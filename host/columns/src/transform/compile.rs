@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::types::{Decimal128Type, Decimal256Type};
 use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
 use arrow_cast::{CastOptions, cast_with_options};
-use arrow_schema::{DataType, Field, Fields};
+use arrow_schema::{DataType, Field};
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion_common::{DFSchema, DataFusionError, ScalarValue, SchemaError, plan_datafusion_err};
 use datafusion_expr::execution_props::ExecutionProps;
@@ -21,7 +21,8 @@ use datafusion_sql::sqlparser::ast::Expr as SqlExpr;
 
 use super::check::check;
 use super::functions::Functions;
-use crate::schema::ddl::{self, Name, TypeName};
+use crate::schema::ddl::{self, TypeName};
+use crate::schema::unknown_column;
 use crate::sql;
 
 /// Longest text or list that a function like `lpad` may make, in characters or items.
@@ -202,20 +203,6 @@ pub(super) fn parse(text: &str, named: bool) -> Result<Parsed, String> {
         None => parsed.column().map(str::to_owned),
     };
     Ok(parsed)
-}
-
-/// The words for a column that does not exist.
-pub(super) fn unknown_column(name: &str, columns: &Fields) -> String {
-    let nearest = columns.iter().map(|field| field.name()).min_by_key(|column| {
-        let exact = strsim::damerau_levenshtein(name, column);
-        // Another case is the likeliest slip.
-        (strsim::damerau_levenshtein(&name.to_lowercase(), &column.to_lowercase()), exact)
-    });
-    let hint = match nearest {
-        Some(column) => format!("the nearest is {}", Name(column)),
-        None => "there are no columns".to_owned(),
-    };
-    format!("column {} does not exist; {hint}", Name(name))
 }
 
 /// The words of an error, without those that DataFusion puts before them.

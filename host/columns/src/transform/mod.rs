@@ -30,9 +30,10 @@ use arrow_select::filter::filter_record_batch;
 
 pub use options::TransformOptions;
 
-use compile::{Compiled, Compiler, unknown_column};
+use compile::{Compiled, Compiler};
 
 use crate::schema::ddl::{self, Name, TypeName};
+use crate::schema::unknown_column;
 use crate::{ColumnsError, Result, Schema};
 
 /// Stack of the thread that compiles expressions: the passes over them recurse.

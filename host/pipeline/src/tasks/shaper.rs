@@ -6,7 +6,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use tidegate_columns::added::{AddedColumns, Stamp};
 use tidegate_columns::encode::encode;
-use tidegate_columns::files::{FileFormat, FileOptions, FileWriter};
+use tidegate_columns::files::{FileFormat, FileOptions, FileWriter, check_same_columns};
 use tidegate_columns::rows::{ColumnBatch, Rows};
 use tidegate_columns::transform::{BadRow, Transform};
 use tidegate_columns::{ColumnsError, ColumnsErrorKind, Schema};
@@ -76,13 +76,8 @@ impl Shaper {
             let (way, output) = Way::new(shape, schema).map_err(named)?;
             try_encoding(shape, encoding, &output).map_err(named)?;
             match &first {
-                // A file has one list of columns.
-                Some((other, columns)) if shape.files.is_some() && *columns != output => {
-                    return Err(ColumnsError::bad_schema(format!(
-                        "the rows of the sources `{other}` and `{source}` have different columns ({columns}; {output}), \
-                         and a file has only one list of columns; declare the same `schema` for both, or give each its \
-                         own sink"
-                    )));
+                Some((other, columns)) if shape.files.is_some() => {
+                    check_same_columns((other.as_str(), columns), (source.as_str(), &output))?;
                 }
                 Some(_) => {}
                 None => first = Some((source, output)),

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tidegate_pipeline::source::{BadRow, Read, Reader, Source, SourceBatch, SourceContract, SourceError};
+use tidegate_columns::Schema;
+use tidegate_columns::decode::{JsonDecoder, UnknownFields};
+use tidegate_pipeline::source::{BadRow, ColumnsPlan, Read, Reader, Source, SourceBatch, SourceContract, SourceError};
+use tidegate_pipeline::spec::ColumnsOptions;
 use tidegate_protocol::plugin::{BoxFuture, Encoding};
 use tidegate_protocol::record::SourceCut;
 
@@ -16,6 +19,8 @@ pub(crate) struct Lines {
     pub(crate) batch: usize,
     pub(crate) pause: Duration,
     pub(crate) endless: bool,
+    /// Rows are handed out as these columns.
+    pub(crate) schema: Option<Schema>,
 }
 
 impl Lines {
@@ -26,12 +31,19 @@ impl Lines {
             batch: 10,
             pause: Duration::from_millis(10),
             endless: false,
+            schema: None,
         }
     }
 
     pub(crate) fn of(lines: &[&str]) -> Self {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
-        Self { partitions: Arc::new(vec![lines]), batch: 10, pause: Duration::from_millis(10), endless: false }
+        Self { partitions: Arc::new(vec![lines]), ..Self::new(0, 0) }
+    }
+
+    /// The columns of [`Lines::new`]; written as JSON again, rows are the same bytes.
+    pub(crate) fn columns() -> ColumnsOptions {
+        let schema = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT").expect("a column list");
+        ColumnsOptions { declared: Some(schema), unknown: UnknownFields::BadRow }
     }
 
     /// All good lines, sorted.
@@ -71,6 +83,19 @@ impl Source for Lines {
             })
             .collect())
     }
+
+    fn has_columns(&self) -> bool {
+        true
+    }
+
+    fn open_columns(
+        &self,
+        plan: &ColumnsPlan,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        Self { schema: Some(plan.schema.clone()), ..self.clone() }.open(Encoding::JsonLines, restored, tasks)
+    }
 }
 
 struct LinesReader {
@@ -107,13 +132,17 @@ impl Reader for LinesReader {
                     rows += 1;
                 }
             }
+            let columns = self.lines.schema.as_ref().map(|schema| {
+                let mut decoder = JsonDecoder::new(schema, UnknownFields::BadRow).expect("a schema for JSON");
+                decoder.decode(std::mem::take(&mut bytes).as_bytes()).expect("rows of these columns").batch
+            });
             Ok(Read::Rows(SourceBatch {
                 bytes: Bytes::from(bytes),
+                columns,
                 rows,
                 bad,
                 positions: vec![(format!("p{p}"), to.to_string())],
                 watermark: Some(to as i64),
-                ..SourceBatch::default()
             }))
         })
     }

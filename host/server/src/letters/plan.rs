@@ -10,7 +10,7 @@ use super::rows::Store;
 use super::unwrap::Letter;
 use super::{header, short_hash};
 use crate::config::{
-    Compression, CsvSection, Format, OnBadRow, OnLostRows, PipelineFile, RowFormat, SchemaSection, SinkFormat,
+    Compression, CsvSection, Format, OnBadRow, OnLostRows, PipelineFile, Route, RowFormat, SchemaSection, SinkFormat,
     SinkSection, SourceKind, SourceSection, UnknownFields,
 };
 use crate::error::ServerError;
@@ -42,8 +42,8 @@ pub(super) struct Plan<'a> {
 struct Back {
     /// Rows as the pipeline's sources have them.
     plain: SourceId,
-    /// Rows that were transformed already; only where the sink transforms them. They go to a sink of this name, which is
-    /// the same but for that.
+    /// Rows as the plugin was handed them; only where these are others. They go to a sink of this name, which is the same
+    /// but that it does not change them.
     transformed: Option<SourceId>,
 }
 
@@ -81,13 +81,21 @@ impl<'a> Plan<'a> {
             ENCODINGS.into_iter().find(|encoding| encoding.as_str() == name)
         };
         let encodings = file.sinks.keys().map(|id| (id.clone(), encoding(id).unwrap_or(Encoding::JsonLines))).collect();
-        let mut back = BTreeMap::new();
+        let kept = free_name(file, KEPT)?;
+        let mut plan = Self { file, schemas, encodings, back: BTreeMap::new(), kept };
         for (id, section) in &file.sinks {
-            let changes = section.transform.is_some() || !section.columns.is_empty();
-            let transformed = changes.then(|| free_name(file, &format!("again-{id}"))).transpose()?;
-            back.insert(id.clone(), Back { plain: free_name(file, &format!("to-{id}"))?, transformed });
+            let transformed =
+                plan.hands_on_others(id, section).then(|| free_name(file, &format!("again-{id}"))).transpose()?;
+            plan.back.insert(id.clone(), Back { plain: free_name(file, &format!("to-{id}"))?, transformed });
         }
-        Ok(Self { file, schemas, encodings, back, kept: free_name(file, KEPT)? })
+        Ok(plan)
+    }
+
+    /// Whether a sink's plugin is handed other rows than the sources have: changed ones, or columns written as text.
+    fn hands_on_others(&self, id: &SinkId, section: &SinkSection) -> bool {
+        let typed = section.sources.iter().any(|source| self.schema_of(source).is_some());
+        let text = matches!(self.encodings.get(id), Some(Encoding::JsonLines | Encoding::Csv));
+        changes(section) || (typed && text)
     }
 
     /// The source of letters that cannot be sent again.
@@ -110,7 +118,15 @@ impl<'a> Plan<'a> {
         if let Some(name) = letter.sink.as_deref() {
             let found = self.back.iter().find(|(id, _)| id.as_str() == name);
             let Some((id, back)) = found else { return Err(format!("the pipeline has no sink `{name}`")) };
-            return Ok(self.to_sink(id, back, letter.code.as_deref() != Some(NOT_TRANSFORMED)));
+            let transformed = letter.code.as_deref() != Some(NOT_TRANSFORMED);
+            let shapes = self.file.sinks.get(id).is_some_and(|section| section.transform.is_some());
+            if !transformed && !shapes {
+                return Err(format!(
+                    "sink `{id}` has no `transform` any more, and the row was not transformed yet; put it back for the \
+                     time of the replay"
+                ));
+            }
+            return Ok(self.to_sink(id, back, transformed));
         }
         let Some(name) = letter.source.as_deref() else {
             return Err("the letter names neither `source` nor `sink`".to_owned());
@@ -124,8 +140,8 @@ impl<'a> Plan<'a> {
     }
 
     fn to_sink(&self, id: &SinkId, back: &Back, transformed: bool) -> Target {
-        let source = if transformed { back.transformed.as_ref() } else { None };
-        Target { source: source.unwrap_or(&back.plain).clone(), format: self.format_back(id) }
+        let source = back.transformed.as_ref().filter(|_| transformed).unwrap_or(&back.plain);
+        Target { source: source.clone(), format: self.format_back(id, back, source) }
     }
 
     /// The pipeline over all rows that are in the store; `None` if there are none.
@@ -148,9 +164,8 @@ impl<'a> Plan<'a> {
             let Some(section) = self.file.sinks.get(id) else { continue };
             let format = section.format.or(self.encodings.get(id).and_then(|encoding| sink_format(*encoding)));
             if store.has_rows(&back.plain)? {
-                let typed = back.transformed.is_some();
-                sources
-                    .insert(back.plain.clone(), self.source(&back.plain, self.of_sink(id, &back.plain, store, typed)?));
+                let rows = self.of_sink(id, back, &back.plain, store)?;
+                sources.insert(back.plain.clone(), self.source(&back.plain, rows));
                 if let Some(sink) = sinks.get_mut(id) {
                     sink.format = format;
                     sink.sources.push(back.plain.clone());
@@ -158,8 +173,12 @@ impl<'a> Plan<'a> {
             }
             let Some(source) = &back.transformed else { continue };
             if let (true, Ok(again)) = (store.has_rows(source)?, SinkId::new(source.as_str())) {
-                sources.insert(source.clone(), self.source(source, self.of_sink(id, source, store, false)?));
-                let section = SinkSection { format, sources: vec![source.clone()], ..section.clone() };
+                sources.insert(source.clone(), self.source(source, self.of_sink(id, back, source, store)?));
+                let mut section = SinkSection { format, sources: vec![source.clone()], ..section.clone() };
+                if matches!(self.handed(id), Format::Csv(_)) {
+                    // Records have no names for their fields any more.
+                    section.route = Route::RoundRobin;
+                }
                 sinks.insert(again, SinkSection { transform: None, columns: Vec::new(), ..section });
             }
         }
@@ -206,30 +225,52 @@ impl<'a> Plan<'a> {
         RowFormat { format: written(&rows.format), on_bad_row: OnBadRow::DeadLetter, schema, ..rows.clone() }
     }
 
-    /// How the rows are read that a sink did not take. `typed`: their columns are needed.
-    fn of_sink(&self, id: &SinkId, source: &SourceId, store: &Store, typed: bool) -> Result<RowFormat, ServerError> {
-        let mut rows = row_format(self.format_back(id), LONGEST_ROW);
+    /// How the rows of one of a sink's sources are read. Those that were not transformed, and those of a plugin that takes
+    /// no text, need their columns.
+    fn of_sink(&self, id: &SinkId, back: &Back, source: &SourceId, store: &Store) -> Result<RowFormat, ServerError> {
+        let mut rows = row_format(self.format_back(id, back, source), LONGEST_ROW);
         if let Format::Csv(csv) = &mut rows.format {
             let first = store.first_row(source)?;
             let (_, count) = header::record(&first, csv).unwrap_or((0, 1));
             csv.columns = Some((1..=count).map(|number| format!("c{number}")).collect());
         }
-        if typed || matches!(self.encodings.get(id), Some(Encoding::ArrowStream | Encoding::Files)) {
-            let as_read = |sink: &&SinkSection| typed || sink.transform.is_none();
-            let only = self.file.sinks.get(id).filter(|sink| sink.sources.len() == 1).filter(as_read);
-            let found = only.and_then(|sink| self.schema_of(sink.sources.first()?));
-            rows.schema = Some(found.unwrap_or(SchemaSection::Infer));
+        let section = self.file.sinks.get(id);
+        let as_read = *source == back.plain && back.transformed.is_some();
+        if as_read || matches!(self.encodings.get(id), Some(Encoding::ArrowStream | Encoding::Files)) {
+            let found = section.filter(|section| as_read || !changes(section));
+            rows.schema = Some(found.and_then(|section| self.common_schema(section)).unwrap_or(SchemaSection::Infer));
         }
         Ok(rows)
     }
 
-    fn format_back(&self, id: &SinkId) -> Format {
+    /// The columns of all sources of a sink, if they are known and the same.
+    fn common_schema(&self, sink: &SinkSection) -> Option<SchemaSection> {
+        let mut schemas = sink.sources.iter().map(|source| self.schema_of(source));
+        let first = schemas.next()??;
+        schemas.all(|schema| schema.as_ref() == Some(&first)).then_some(first)
+    }
+
+    /// How the rows of one of a sink's sources stand in letters. Those that were not transformed had columns.
+    fn format_back(&self, id: &SinkId, back: &Back, source: &SourceId) -> Format {
+        match back.transformed.is_some() && *source == back.plain {
+            true => Format::JsonLines,
+            false => self.handed(id),
+        }
+    }
+
+    /// How the rows that a sink's plugin was handed stand in letters.
+    fn handed(&self, id: &SinkId) -> Format {
         match self.encodings.get(id) {
             Some(Encoding::Csv) => Format::Csv(COMMAS),
             Some(Encoding::Raw) => Format::Raw,
             _ => Format::JsonLines,
         }
     }
+}
+
+/// Whether a sink's rows get other values or columns on their way.
+fn changes(section: &SinkSection) -> bool {
+    section.transform.is_some() || !section.columns.is_empty()
 }
 
 /// How rows of a format stand in letters: those of binary files as JSON.
@@ -262,9 +303,7 @@ fn sink_format(encoding: Encoding) -> Option<SinkFormat> {
 
 /// The schema of a source's rows in a checkpoint, as a column list.
 fn schema(cut: &tidegate_protocol::record::SourceCut) -> Option<String> {
-    let cut = serde_json::to_value(cut).ok()?;
-    let text = cut["schema"].as_str()?;
-    Schema::parse_ddl(text).ok().map(|schema| schema.to_string())
+    Schema::parse_ddl(cut.schema.as_deref()?).ok().map(|schema| schema.to_string())
 }
 
 /// A name that no source or sink of the pipeline has, if need be another one than asked for.
@@ -306,7 +345,12 @@ mod tests {
         kind = "generate"
         [sinks.plain]
         plugin = "builtin:files"
+        sources = ["to-plain"]
         dirs = { output = "plain" }
+        [sinks.typed]
+        plugin = "builtin:files"
+        sources = ["s"]
+        dirs = { output = "typed" }
         [sinks.shaped]
         plugin = "builtin:files"
         sources = ["s"]
@@ -330,6 +374,7 @@ mod tests {
             (r#"{"source":"s"}"#, "s"),
             (r#"{"sink":"plain","code":"c"}"#, taken.as_str()),
             // As the plugin was handed it.
+            (r#"{"sink":"typed","code":"c"}"#, "again-typed"),
             (r#"{"sink":"shaped","code":"c"}"#, "again-shaped"),
             (r#"{"sink":"shaped","code":"transform"}"#, "to-shaped"),
             // What failed in a replay.
@@ -342,6 +387,7 @@ mod tests {
         for (letter, part) in [
             (r#"{"source":"t"}"#, "no source `t`"),
             (r#"{"sink":"s"}"#, "no sink `s`"),
+            (r#"{"sink":"plain","code":"transform"}"#, "no `transform`"),
             (r#"{"source":"to-plain"}"#, "itself"),
             ("{}", "neither"),
         ] {

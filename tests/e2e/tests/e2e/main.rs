@@ -17,3 +17,4 @@ mod secrets;
 mod sources;
 mod stopping;
 mod two_sinks;
+mod typed;

@@ -1,5 +1,6 @@
 //! Rows that cannot be read, and rows that a sink does not take (P12).
 
+use tidegate_columns::transform::TransformOptions;
 use tidegate_protocol::event::{End, TaskFailure};
 use tidegate_store::MemoryLog;
 
@@ -40,7 +41,11 @@ async fn f52_without_a_dead_letter_sink_a_bad_row_stops_the_pipeline_and_is_name
 
 #[tokio::test(start_paused = true)]
 async fn rows_rejected_in_write_prepare_or_as_a_bad_batch_all_arrive_as_dead_letters() {
-    for (place, word) in [("write", r#""n":17,"#), ("prepare", r#""n":23,"#), ("batch", r#""n":41,"#)] {
+    let places = [("write", r#""n":17,"#), ("prepare", r#""n":23,"#), ("batch", r#""n":41,"#)];
+    for (columns, (place, word)) in [None, Some(Lines::columns())].into_iter().flat_map(|columns| {
+        let each = move |place| (columns.clone(), place);
+        places.into_iter().map(each)
+    }) {
         let (destination, dead, log) = (Destination::default(), Destination::default(), MemoryLog::default());
         match place {
             "write" => destination.lock().rejects_in_write = vec![word],
@@ -49,6 +54,7 @@ async fn rows_rejected_in_write_prepare_or_as_a_bad_batch_all_arrive_as_dead_let
         }
         let lines = Lines::new(2, 60);
         let mut with = pipeline(lines.clone(), 2, vec![sink("out", destination.plugin(), 2)]);
+        with.sources[0].columns = columns;
         with.dead_letter = Some(sink("dead", dead.plugin(), 1));
         let report = run_to_end(with, &log).await;
         assert_eq!(report.end, End::Finished, "{place}");
@@ -59,5 +65,46 @@ async fn rows_rejected_in_write_prepare_or_as_a_bad_batch_all_arrive_as_dead_let
         dead_rows.sort();
         assert_eq!(dead_rows, rejected, "{place}");
         assert_eq!(rejected.len(), 2, "{place}: one in each partition");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rows_filtered_not_transformed_and_rejected_by_the_plugin_are_told_apart() {
+    for place in ["write", "prepare", "batch"] {
+        let word = r#""n":17,"#;
+        let (destination, dead, log) = (Destination::default(), Destination::default(), MemoryLog::default());
+        match place {
+            "write" => destination.lock().rejects_in_write = vec![word],
+            "prepare" => destination.lock().rejects_in_prepare = vec![word],
+            _ => destination.lock().bad_batch = vec![word],
+        }
+        let lines = Lines::new(2, 60);
+        let mut out = sink("out", destination.plugin(), 2);
+        out.shape.transform = Some(TransformOptions {
+            filter: Some("n % 10 <> 3".into()),
+            add: vec![("inverse".into(), "100 / (n - 40)".into())],
+            drop: vec!["inverse".into()],
+            ..TransformOptions::default()
+        });
+        let mut with = pipeline(lines.clone(), 2, vec![out]);
+        with.sources[0].columns = Some(Lines::columns());
+        with.dead_letter = Some(sink("dead", dead.plugin(), 1));
+        let report = run_to_end(with, &log).await;
+        assert_eq!(report.end, End::Finished, "{place}");
+        let number = |row: &str| serde_json::from_str::<serde_json::Value>(row).expect("JSON")["n"].as_u64();
+        let taken =
+            lines.expected().into_iter().filter(|row| number(row).is_some_and(|n| n % 10 != 3 && n != 40 && n != 17));
+        assert_eq!(destination.rows(), taken.collect::<Vec<_>>(), "{place}");
+        let mut letters: Vec<_> = letters(&dead)
+            .iter()
+            .map(|letter| {
+                let text = |key: &str| letter[key].as_str().expect(key).to_owned();
+                (number(&text("row")), text("code") == "transform")
+            })
+            .collect();
+        letters.sort();
+        let both = |n, transform| [(Some(n), transform), (Some(n), transform)];
+        assert_eq!(letters, [both(17, false), both(40, true)].concat(), "{place}");
+        assert_eq!((report.progress.rows_filtered, report.progress.rows_dead_lettered), (12, 4), "{place}");
     }
 }

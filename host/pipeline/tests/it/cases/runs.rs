@@ -102,19 +102,24 @@ async fn a_bad_configuration_is_not_tried_again() {
 #[tokio::test(start_paused = true)]
 async fn rows_by_key_find_the_same_participant_every_time() {
     use tidegate_pipeline::spec::Route;
-    let (destination, log, lines) = (Destination::default(), MemoryLog::default(), Lines::new(2, 100));
-    let mut out = sink("out", destination.plugin(), 3);
-    out.route = Route::Key("key".into());
-    let report = run_to_end(pipeline(lines.clone(), 2, vec![out]), &log).await;
-    assert_eq!(report.end, End::Finished);
-    assert_eq!(destination.rows(), lines.expected());
     let mut owner = std::collections::BTreeMap::new();
-    for (short, rows) in &destination.lock().committed {
-        let ordinal = short.rsplit('-').nth(1).expect("short names end with ordinal and attempt").to_owned();
-        for row in rows {
-            let value: serde_json::Value = serde_json::from_slice(row).expect("JSON");
-            let key = value["key"].to_string();
-            assert_eq!(owner.entry(key).or_insert_with(|| ordinal.clone()), &ordinal);
+    // As text and as columns alike.
+    for columns in [None, Some(Lines::columns())] {
+        let (destination, log, lines) = (Destination::default(), MemoryLog::default(), Lines::new(2, 100));
+        let mut out = sink("out", destination.plugin(), 3);
+        out.route = Route::Key("key".into());
+        let mut with = pipeline(lines.clone(), 2, vec![out]);
+        with.sources[0].columns = columns;
+        let report = run_to_end(with, &log).await;
+        assert_eq!(report.end, End::Finished);
+        assert_eq!(destination.rows(), lines.expected());
+        for (short, rows) in &destination.lock().committed {
+            let ordinal = short.rsplit('-').nth(1).expect("short names end with ordinal and attempt").to_owned();
+            for row in rows {
+                let value: serde_json::Value = serde_json::from_slice(row).expect("JSON");
+                let key = value["key"].to_string();
+                assert_eq!(owner.entry(key).or_insert_with(|| ordinal.clone()), &ordinal);
+            }
         }
     }
     assert!(owner.values().collect::<std::collections::BTreeSet<_>>().len() > 1, "keys are spread: {owner:?}");

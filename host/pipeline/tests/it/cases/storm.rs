@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tidegate_columns::transform::TransformOptions;
 use tidegate_pipeline::observe::Moment;
 use tidegate_pipeline::run::{Control, run};
 use tidegate_pipeline::spec::Route;
@@ -93,6 +94,10 @@ async fn weather(seed: u64) {
         3 => sinks[0].lock().bad_batch = vec![word],
         _ => {}
     }
+    // Rows travel as text, as columns, or now so and now so.
+    let travel = rng.below(3);
+    // Columns can be filtered.
+    let filters = travel == 1 && rng.one_in(2);
     let log = MemoryLog::default();
     for attempt in 0.. {
         assert!(attempt < 60, "seed {seed}: never finishes");
@@ -107,8 +112,15 @@ async fn weather(seed: u64) {
             }
             entry
         });
-        let entries = entries.collect();
+        let mut entries: Vec<_> = entries.collect();
+        if filters {
+            let filter = Some("n % 5 <> 4".to_owned());
+            entries[0].shape.transform = Some(TransformOptions { filter, ..TransformOptions::default() });
+        }
         let mut with = pipeline(lines.clone(), 1 + rng.below(4) as u32, entries);
+        if travel == 1 || (travel == 2 && rng.one_in(2)) {
+            with.sources[0].columns = Some(Lines::columns());
+        }
         with.dead_letter = Some(sink("dead", dead.plugin(), 1 + rng.below(2) as u32));
         with.settings.channel_bytes = [1, 64, 1024, 1 << 20][rng.below(4) as usize];
         with.settings.interval = Duration::from_millis([1, 20, 100, 1000][rng.below(4) as usize]);
@@ -139,7 +151,10 @@ async fn weather(seed: u64) {
     }
     let (rejected, taken): (Vec<_>, Vec<_>) = lines.expected().into_iter().partition(|row| row.contains(word));
     for (n, destination) in sinks.iter().enumerate() {
-        let expected = if n == 0 && rejecting > 0 { taken.clone() } else { lines.expected() };
+        let mut expected = if n == 0 && rejecting > 0 { taken.clone() } else { lines.expected() };
+        if n == 0 && filters {
+            expected.retain(|row| ![r#"4,"key""#, r#"9,"key""#].iter().any(|end| row.contains(end)));
+        }
         assert_eq!(destination.rows(), expected, "seed {seed}, sink {n}");
     }
     let letters = if rejecting > 0 { rejected.len() } else { 0 };

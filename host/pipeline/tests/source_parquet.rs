@@ -646,7 +646,7 @@ fn a_column_that_no_column_list_can_name_is_told() {
     let dir = tempdir().unwrap();
     fs::copy(of_other_programs("pyarrow-v2.parquet"), dir.path().join("a")).unwrap();
     let message = refused(source(dir.path(), "a").sample_schema());
-    assert!(message.contains("column map") && message.contains("declare `schema`"), "{message}");
+    assert!(message.contains("column `map` has a type") && message.contains("declare `schema`"), "{message}");
 }
 
 #[test]

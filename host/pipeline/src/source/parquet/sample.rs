@@ -32,7 +32,7 @@ pub(super) fn schema(found: &Found) -> Result<Schema, SourceError> {
     }
     let joined = joined.ok_or_else(|| not_taken("there is no file"))?;
     // As a checkpoint holds it: a list of columns with the types that have a name there.
-    let listed = Schema::from_text(&joined.to_text()).map_err(|error| not_taken(&error.message))?;
+    let listed = Schema::from_text(&joined.to_text()).map_err(|error| not_taken(&unnamed(&joined, error)))?;
     for (name, columns) in &seen {
         Fit::new(columns, &listed, false).map_err(|error| not_taken(&format!("{name}: {}", error.message)))?;
     }
@@ -47,7 +47,24 @@ fn apart(seen: &[(&str, Schema)], name: &str, columns: &Schema, error: ColumnsEr
     not_taken(&format!("of {other} and {name}: {}", error.message))
 }
 
+/// Says which column cannot stand in a column list.
+fn unnamed(joined: &Schema, error: ColumnsError) -> String {
+    let alone = |column: usize| joined.arrow().project(&[column]).ok().map(|alone| Schema::new(alone.into()));
+    let fields = joined.arrow().fields().iter().enumerate();
+    let mut unnamed =
+        fields.filter(|(column, _)| alone(*column).is_some_and(|alone| Schema::from_text(&alone.to_text()).is_err()));
+    match unnamed.next() {
+        Some((_, field)) => format!(
+            "the column `{}` has a type that no column list can name ({}); leave it out with unknown-fields = \"drop\"",
+            field.name(),
+            field.data_type()
+        ),
+        None => error.message,
+    }
+}
+
 fn not_taken(why: &str) -> SourceError {
-    let expected = format!("the columns cannot be taken from the files: {why}; declare `schema`");
+    let expected =
+        format!("the columns cannot be taken from the files: {why}; declare `schema` with the columns that are wanted");
     SourceError::Configuration { key: "schema", expected }
 }

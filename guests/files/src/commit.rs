@@ -7,7 +7,7 @@ use tidegate_sdk::{Committable, Ctx, Error, Outcome, Part, Position, RunId};
 use crate::body::{self, PartFiles};
 use crate::entry::{CommittedPart, Content, Entry, Kind, PublishedFile, Remembered};
 use crate::layout::{self, Layout};
-use crate::register::{self, Appended, FILE_NAME_TAKEN, MAX_TRIES, staged_file_damaged};
+use crate::register::{self, Appended, FILE_NAME_TAKEN, Kept, MAX_TRIES, staged_file_damaged};
 
 /// Where the destination stands. What the newest entry decided counts, finished or not: it will be finished.
 pub(crate) fn observe(ctx: &Ctx) -> Result<Position, Error> {
@@ -27,13 +27,13 @@ fn position(head: &Entry) -> Position {
 }
 
 /// Adds a fence entry after the one that was observed. Finishes what that one decided first.
-pub(crate) fn fence(ctx: &Ctx, expected: &Position, durable: &mut Option<u64>) -> Result<Position, Error> {
+pub(crate) fn fence(ctx: &Ctx, expected: &Position, kept: &mut Kept) -> Result<Position, Error> {
     let layout = Layout::create(ctx)?;
     let moved = || {
         Error::retryable("position-moved", "the register has moved since it was observed; observe and compare again")
     };
     for _ in 0..MAX_TRIES {
-        let head = layout.head()?;
+        let head = layout.newest(ctx, kept)?;
         if head.as_ref().is_some_and(|head| head.fences(&ctx.run)) {
             return Err(Error::fenced("fenced", "a newer run, or a foreign one, owns the output directory"));
         }
@@ -42,7 +42,7 @@ pub(crate) fn fence(ctx: &Ctx, expected: &Position, durable: &mut Option<u64>) -
                 && head.register.fence == ctx.run
                 && head.register.previous.as_bytes() == expected.token;
             if repeated {
-                layout.register.sync()?;
+                layout.flush_slots()?;
                 return Ok(position(head));
             }
         }
@@ -51,11 +51,11 @@ pub(crate) fn fence(ctx: &Ctx, expected: &Position, durable: &mut Option<u64>) -
             return Err(moved());
         }
         if let Some(head) = &head {
-            layout.publish(ctx, head, false, durable)?;
+            layout.publish(ctx, head, false, kept)?;
         }
         let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?);
-        if layout.append(&entry)? == Appended::Won {
-            layout.trim(ctx, &entry);
+        if layout.append(ctx, &entry, kept)? == Appended::Won {
+            layout.trim(ctx, &entry, kept);
             return Ok(position(&entry));
         }
     }
@@ -67,7 +67,7 @@ pub(crate) fn commit(
     ctx: &Ctx,
     previous: &[Part],
     committables: &[Committable],
-    durable: &mut Option<u64>,
+    kept: &mut Kept,
 ) -> Result<Vec<Outcome>, Error> {
     let Some(subject) = Subject::of(ctx, committables)? else { return Ok(Vec::new()) };
     let layout = match Layout::open(ctx)? {
@@ -75,36 +75,36 @@ pub(crate) fn commit(
         None => Layout::create(ctx)?,
     };
     for _ in 0..MAX_TRIES {
-        let head = layout.head()?;
+        let head = layout.newest(ctx, kept)?;
         match decide(ctx, &layout, head.as_ref(), previous, &subject)? {
             Decision::Answer(outcomes) => return Ok(outcomes),
             Decision::FinishHead(outcomes) => {
                 if let Some(head) = &head {
-                    layout.publish(ctx, head, false, durable)?;
+                    layout.publish(ctx, head, false, kept)?;
                 }
                 return Ok(outcomes);
             }
             Decision::Lost(outcomes) => {
                 // A call under way may still have seen the missing file: an entry makes it look again, and fail.
                 if let Some(head) = &head {
-                    layout.publish(ctx, head, false, durable)?;
+                    layout.publish(ctx, head, false, kept)?;
                 }
                 let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?);
-                if layout.append(&entry)? == Appended::Won {
-                    layout.trim(ctx, &entry);
+                if layout.append(ctx, &entry, kept)? == Appended::Won {
+                    layout.trim(ctx, &entry, kept);
                     return Ok(outcomes);
                 }
             }
             Decision::Append => {
                 // Only the newest entry may be unfinished.
                 if let Some(head) = &head {
-                    layout.publish(ctx, head, false, durable)?;
+                    layout.publish(ctx, head, false, kept)?;
                 }
                 let slot = register::next_slot(head.as_ref())?;
                 let entry = Entry::epoch(ctx, head.as_ref(), slot, subject.content());
-                if layout.append(&entry)? == Appended::Won {
-                    layout.publish(ctx, &entry, true, durable)?;
-                    layout.trim(ctx, &entry);
+                if layout.append(ctx, &entry, kept)? == Appended::Won {
+                    layout.publish(ctx, &entry, true, kept)?;
+                    layout.tidy(ctx, &entry, kept);
                     return Ok(vec![Outcome::Committed; committables.len()]);
                 }
             }

@@ -7,7 +7,7 @@
 //! _tidegate/<sink hash>/staging/<short id of the part>          staged
 //! _tidegate/<sink hash>/staging/<short id of the part>.<number> staged, one of several files of a part
 //! _tidegate/<sink hash>/register/<slot>                         the position register
-//! _tidegate/<sink hash>/register/new-<call>-<n>                 an entry that is being written
+//! _tidegate/<sink hash>/register/new-<run>-<n>                  a spare: an entry is written there, and then linked
 //! _tidegate/<sink hash>/register/published-<slot>               a note that an entry's epoch is whole in the readers' log
 //! ```
 //! Epoch and slot have 20 digits, so that names sort by number.
@@ -22,7 +22,7 @@ const EPOCHS: &str = "_epochs";
 const STAGING: &str = "staging";
 const REGISTER: &str = "register";
 
-/// What a name of an unfinished register entry begins with.
+/// What a spare's name begins with.
 pub(crate) const NEW: &str = "new-";
 const PUBLISHED: &str = "published-";
 /// Bytes of a published file's folder.
@@ -112,6 +112,14 @@ pub(crate) fn check_short(ctx: &Ctx, short: &str) -> Result<(), Error> {
         "foreign-name",
         format!("`{short}` is not a short id of this sink: expected tg-{}-…", ctx.sink_hash),
     ))
+}
+
+/// The short id that the part of the same participant gets in another epoch: ids differ in the epoch alone. `None` for ids
+/// of a form that this version does not know.
+pub(crate) fn short_in(part: &Part, epoch: u64) -> Option<String> {
+    let Part { short, ordinal, attempt, .. } = part;
+    let begin = short.strip_suffix(&format!("-{}-{ordinal}-{attempt}", part.epoch))?;
+    Some(format!("{begin}-{epoch}-{ordinal}-{attempt}"))
 }
 
 /// What one of several files of a part is staged as. A short id has no dot.
@@ -204,7 +212,12 @@ pub(crate) fn slot_of_note(name: &str) -> Option<u64> {
     name.strip_prefix(PUBLISHED).and_then(slot_of)
 }
 
-/// The run whose call was writing this unfinished entry.
+/// Name of a spare register entry.
+pub(crate) fn spare_name(run: &RunId, number: u64) -> String {
+    format!("{NEW}spare-{run}-{number}")
+}
+
+/// The run whose spare this is.
 pub(crate) fn run_of_new(name: &str) -> Option<RunId> {
     let mut fields = name.strip_prefix(NEW)?.splitn(4, '-');
     let (_kind, number, nonce) = (fields.next()?, fields.next()?, fields.next()?);

@@ -1,7 +1,8 @@
 //! The `files` sink: rows become whole files in a directory, epochs become whole entries in a log for readers.
 //!
 //! Rows are staged outside the readers' view. A commit first creates the next entry of a **position register**, a chain
-//! of files made with `link` (which fails when the name is taken); that is the atomic step. Then it links the staged
+//! of files made with `link` (which fails when the name is taken); that is the atomic step. The entry is durable before
+//! it: written over a file whose name was flushed earlier ([`register`]). Then it links the staged
 //! files into place, and the entry itself into the readers' log. Whoever comes next finishes what a crash left half
 //! done, before anything else: only the newest entry can be unfinished.
 //!
@@ -13,6 +14,7 @@ mod config;
 mod entry;
 mod janitor;
 mod layout;
+mod publish;
 mod register;
 mod writer;
 
@@ -26,11 +28,10 @@ pub use writer::FilesWriter;
 /// The name of the directory grant.
 pub const GRANT: &str = "output";
 
-/// The sink. Holds nothing but a note that saves a flush.
+/// The sink. What it holds saves flushes and listings.
 #[derive(Default)]
 pub struct Files {
-    /// Slot of the register whose publication this instance made durable itself.
-    durable: Option<u64>,
+    kept: register::Kept,
 }
 
 impl Sink for Files {
@@ -77,11 +78,11 @@ impl Sink for Files {
     }
 
     fn fence(&mut self, ctx: &Ctx, expected: &Position) -> Result<Position, Error> {
-        commit::fence(ctx, expected, &mut self.durable)
+        commit::fence(ctx, expected, &mut self.kept)
     }
 
     fn commit(&mut self, ctx: &Ctx, previous: &[Part], committables: &[Committable]) -> Result<Vec<Outcome>, Error> {
-        commit::commit(ctx, previous, committables, &mut self.durable)
+        commit::commit(ctx, previous, committables, &mut self.kept)
     }
 
     fn reconcile(&mut self, ctx: &Ctx, committables: &[Committable]) -> Result<Vec<Outcome>, Error> {

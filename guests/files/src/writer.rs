@@ -1,6 +1,6 @@
 //! Staging: rows go straight from the host into a file outside the readers' view.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_sdk::fs::{File, Stream};
 use tidegate_sdk::{
@@ -15,12 +15,18 @@ use crate::layout::{self, Layout};
 pub(crate) const STAGED_FILE: &str = "staged-file";
 /// Files of one part.
 const MAX_FILES: usize = 16 * 1024;
+/// So many bytes of a file are left to `prepare` to write out.
+const WRITE_OUT_STEP: u64 = 256 * 1024;
+/// Of so many epochs the files are made together when one is.
+const EPOCHS_AHEAD: u64 = 8;
 
 /// Stages the parts of one participant.
 pub struct FilesWriter {
     config: Config,
     layout: Option<Layout>,
     part: Option<Staging>,
+    /// Empty files for the next epochs, by their parts' short ids. The names are durable.
+    ahead: BTreeSet<String>,
 }
 
 /// The part being written.
@@ -37,6 +43,8 @@ enum Content {
     Rows {
         open: Open,
         encoding: Encoding,
+        /// The file's name is durable.
+        named: bool,
     },
     /// Pieces of the host's files.
     Files(HostFiles),
@@ -47,6 +55,8 @@ struct Open {
     stream: Stream,
     file: File,
     bytes: u64,
+    /// Up to here the system was asked to write out.
+    written_out: u64,
 }
 
 /// Files that the host writes.
@@ -68,7 +78,7 @@ impl FilesWriter {
         {
             return Err(Error::fenced("fenced", "a newer run owns the output directory"));
         }
-        Ok(FilesWriter { config, layout: None, part: None })
+        Ok(FilesWriter { config, layout: None, part: None, ahead: BTreeSet::new() })
     }
 }
 
@@ -89,7 +99,7 @@ impl Writer for FilesWriter {
             (Encoding::Files, Some(chunk)) => staging.write_piece(layout, rows, &info, chunk)?,
             (Encoding::Files, None) => return Err(Error::permanent("no-file", "a piece of a file that is not named")),
             _ if info.rows == 0 && info.bytes == 0 => {}
-            _ => staging.write_rows(layout, rows, &info)?,
+            _ => staging.write_rows(layout, rows, &info, &mut self.ahead)?,
         }
         let rows = staging.rows.checked_add(info.rows);
         staging.rows = rows.ok_or_else(|| Error::permanent("part-too-large", "the part has more than 2^64 rows"))?;
@@ -102,11 +112,14 @@ impl Writer for FilesWriter {
         let stem = layout::stem(self.config.prefix(), ctx, &part);
         let body = match content {
             Content::Nothing => Body { file: None, bytes: 0 }.into(),
-            Content::Rows { open, encoding } => {
-                let Open { stream, file, bytes } = open;
+            Content::Rows { open, encoding, named } => {
+                let Open { stream, file, bytes, .. } = open;
                 drop(stream);
                 file.sync().map_err(lost)?;
-                names_durable(layout, [(part.short.clone(), bytes)])?;
+                if !named {
+                    layout.staging.sync().map_err(lost)?;
+                }
+                check_staged(layout, [(part.short.clone(), bytes)])?;
                 let extension = self.config.extension(encoding);
                 Body { file: Some(format!("{stem}.{extension}")), bytes }.into()
             }
@@ -122,13 +135,32 @@ impl Writer for FilesWriter {
 }
 
 impl Staging {
-    fn write_rows(&mut self, layout: &Layout, rows: &Batch, info: &BatchInfo) -> Result<(), Error> {
+    fn write_rows(
+        &mut self,
+        layout: &Layout,
+        rows: &Batch,
+        info: &BatchInfo,
+        ahead: &mut BTreeSet<String>,
+    ) -> Result<(), Error> {
         if let Content::Nothing = &self.content {
-            let open = Open::create(layout, &self.part.short)?;
-            self.content = Content::Rows { open, encoding: info.encoding };
+            let named = ahead.remove(&self.part.short);
+            let open = if named {
+                Open::of(layout.staging.open_to_write(&self.part.short).map_err(lost)?)?
+            } else {
+                Open::create(layout, &self.part.short)?
+            };
+            self.content = Content::Rows { open, encoding: info.encoding, named };
         }
         match &mut self.content {
-            Content::Rows { open, encoding } if *encoding == info.encoding => open.take(rows, info),
+            Content::Rows { open, encoding, named } if *encoding == info.encoding => {
+                open.take(rows, info)?;
+                // Much comes: flushing the name now, with names for epochs to come, leaves less to wait for in `prepare`.
+                if !*named && open.bytes >= WRITE_OUT_STEP {
+                    make_ahead(layout, &self.part, ahead)?;
+                    *named = true;
+                }
+                Ok(())
+            }
             _ => Err(encoding_changed()),
         }
     }
@@ -148,7 +180,7 @@ impl Staging {
         }
         known.rows = known.rows.saturating_add(info.rows);
         if chunk.last
-            && let Some(Open { stream, file, bytes }) = files.open.remove(&chunk.number)
+            && let Some(Open { stream, file, bytes, .. }) = files.open.remove(&chunk.number)
         {
             known.bytes = bytes;
             drop(stream);
@@ -193,7 +225,8 @@ impl HostFiles {
         let mut files = self.known;
         let staged =
             files.iter().enumerate().map(|(number, file)| (layout::staged_name(short, number as u32), file.bytes));
-        names_durable(layout, staged)?;
+        layout.staging.sync().map_err(lost)?;
+        check_staged(layout, staged)?;
         for file in &mut files {
             file.extension = config.file_extension(&file.extension).to_owned();
         }
@@ -204,9 +237,12 @@ impl HostFiles {
 impl Open {
     /// Names are never used twice: one that is taken belongs to somebody else's part.
     fn create(layout: &Layout, staged: &str) -> Result<Open, Error> {
-        let file = layout.staging.create_new(staged).map_err(lost)?;
+        Open::of(layout.staging.create_new(staged).map_err(lost)?)
+    }
+
+    fn of(file: File) -> Result<Open, Error> {
         let stream = file.stream(0).map_err(lost)?;
-        Ok(Open { stream, file, bytes: 0 })
+        Ok(Open { stream, file, bytes: 0, written_out: 0 })
     }
 
     /// The host moves a batch into the file.
@@ -218,13 +254,36 @@ impl Open {
         }
         let bytes = self.bytes.checked_add(moved);
         self.bytes = bytes.ok_or_else(|| Error::permanent("part-too-large", "a file has more than 2^64 bytes"))?;
+        let waiting = self.bytes - self.written_out;
+        if waiting >= WRITE_OUT_STEP {
+            self.file.begin_writing_out(self.written_out, waiting);
+            self.written_out = self.bytes;
+        }
         Ok(())
     }
 }
 
-/// Flushes the names of files that are flushed, and looks whether they are what was promised.
-fn names_durable(layout: &Layout, staged: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
-    layout.staging.sync().map_err(lost)?;
+/// Makes the names of this part's file, and of those that this participant will need for the next epochs, durable with
+/// one flush. Names that are not used in the end stand for empty files, which go with the names of older epochs here, or
+/// as what a later run finds unsealed.
+fn make_ahead(layout: &Layout, part: &Part, ahead: &mut BTreeSet<String>) -> Result<(), Error> {
+    for name in std::mem::take(ahead) {
+        layout.staging.remove_file(&name).map_err(lost)?;
+    }
+    for epoch in (1..EPOCHS_AHEAD).filter_map(|further| part.epoch.checked_add(further)) {
+        let Some(name) = layout::short_in(part, epoch) else { break };
+        match layout.staging.create_new(&name) {
+            Ok(_) => drop(ahead.insert(name)),
+            // Whoever has that name keeps it; it is asked for again when its epoch comes.
+            Err(error) if error.is_exists() => {}
+            Err(error) => return Err(lost(error)),
+        }
+    }
+    layout.staging.sync().map_err(lost)
+}
+
+/// Looks whether staged files are what was promised.
+fn check_staged(layout: &Layout, staged: impl IntoIterator<Item = (String, u64)>) -> Result<(), Error> {
     for (name, bytes) in staged {
         match layout.staging.metadata(&name).map_err(lost)? {
             Some(found) if found.is_file && found.bytes == bytes => {}

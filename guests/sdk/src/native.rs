@@ -21,8 +21,10 @@ pub enum FsOp<'a> {
     CreateDir(&'a Path),
     /// A file is created.
     Create(&'a Path),
-    /// Bytes are written.
-    Write(&'a Path, &'a [u8]),
+    /// A file that is there is opened for writing.
+    Open(&'a Path),
+    /// Bytes are written from an offset on.
+    Write(&'a Path, u64, &'a [u8]),
     /// A file's content is flushed.
     SyncFile(&'a Path),
     /// A directory's names are flushed.
@@ -42,7 +44,7 @@ pub enum FsOp<'a> {
 impl FsOp<'_> {
     /// Whether it changes anything, or makes a change durable.
     pub fn changes(&self) -> bool {
-        !matches!(self, FsOp::Read(_) | FsOp::List(_))
+        !matches!(self, FsOp::Open(_) | FsOp::Read(_) | FsOp::List(_))
     }
 }
 

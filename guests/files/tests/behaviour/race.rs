@@ -7,7 +7,7 @@ use tidegate_sdk::{Outcome, Part, Sink};
 use tidegate_sink_files::Files;
 
 use super::World;
-use crate::world::{meanwhile, parts, run, unsealed};
+use crate::world::{REGISTER, meanwhile, parts, run, unsealed};
 
 /// Runs `attempt` for every step until the step is not reached; counts.
 fn every_step(mut attempt: impl FnMut(usize) -> bool) -> usize {
@@ -120,7 +120,7 @@ fn b69_a_sleeper_that_wakes_after_the_register_was_trimmed_makes_no_row_visible(
         assert_eq!(position.fence, Some(two.clone()));
         assert_eq!(position.last[0].epoch, 21, "the newest entry is still the new run's");
         world.commit_epoch(&two, 22, &position.last);
-        assert!(world.register().len() <= 10, "{:?}", world.register());
+        assert!(world.register().len() <= REGISTER, "{:?}", world.register());
         reached
     });
     assert!(won >= 5 && fenced >= 3, "won {won}, fenced {fenced}");

@@ -17,6 +17,9 @@ use tidegate_sdk::{
 use tidegate_sink_files::Files;
 
 pub(crate) const HASH: &str = "abcd2345";
+/// Most names that the register has after a commit: entries and notes since it was trimmed and nine before that, spares,
+/// and those of entries.
+pub(crate) const REGISTER: usize = 9 + 8 * 4 + 1;
 
 /// A directory with everything that was ever staged there. With `SEVERAL`, the host writes the files: each part has
 /// several, some in folders.
@@ -301,7 +304,7 @@ pub(crate) fn meanwhile(number: usize, other: impl FnOnce() + Send + 'static) ->
 pub(crate) enum Op {
     CreateDir(PathBuf),
     Create(PathBuf),
-    Write(PathBuf, Vec<u8>),
+    Write(PathBuf, u64, Vec<u8>),
     SyncFile(PathBuf),
     SyncDir(PathBuf),
     Rename(PathBuf, PathBuf),
@@ -318,13 +321,13 @@ pub(crate) fn recording() -> (Probe, Arc<Mutex<Vec<Op>>>) {
         record.lock().expect("not poisoned").push(match op {
             FsOp::CreateDir(path) => Op::CreateDir(path.to_owned()),
             FsOp::Create(path) => Op::Create(path.to_owned()),
-            FsOp::Write(path, bytes) => Op::Write(path.to_owned(), bytes.to_owned()),
+            FsOp::Write(path, at, bytes) => Op::Write(path.to_owned(), at, bytes.to_owned()),
             FsOp::SyncFile(path) => Op::SyncFile(path.to_owned()),
             FsOp::SyncDir(path) => Op::SyncDir(path.to_owned()),
             FsOp::Rename(from, to) => Op::Rename(from.to_owned(), to.to_owned()),
             FsOp::Link(from, to) => Op::Link(from.to_owned(), to.to_owned()),
             FsOp::Remove(path) => Op::Remove(path.to_owned()),
-            FsOp::Read(_) | FsOp::List(_) => Op::Look,
+            FsOp::Open(_) | FsOp::Read(_) | FsOp::List(_) => Op::Look,
         });
         Ok(())
     };

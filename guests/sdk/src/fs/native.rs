@@ -106,6 +106,17 @@ impl Dir {
         Ok(File { inner: Arc::new(file), path: full, host: self.host.clone() })
     }
 
+    /// Opens a file that is there for writing, and changes nothing in it.
+    ///
+    /// # Errors
+    /// It is not there, or may not be written.
+    pub fn open_to_write(&self, path: &str) -> Result<File, Error> {
+        let full = self.at("open", path)?;
+        self.before(FsOp::Open(&full))?;
+        let file = fs::OpenOptions::new().write(true).open(&full).map_err(failed("open", &full))?;
+        Ok(File { inner: Arc::new(file), path: full, host: self.host.clone() })
+    }
+
     /// The content of a file of at most `limit` bytes.
     ///
     /// # Errors
@@ -223,6 +234,12 @@ impl File {
         self.inner.sync_data().map_err(failed("flush", &self.path))
     }
 
+    /// Asks the system to begin to write out `length` bytes from `offset` on, so that a later flush finds little left to
+    /// do. Makes nothing durable and waits for nothing. Natively nothing happens.
+    pub fn begin_writing_out(&self, offset: u64, length: u64) {
+        let _ = (offset, length);
+    }
+
     /// The size in bytes.
     ///
     /// # Errors
@@ -238,7 +255,7 @@ impl Stream {
     /// # Errors
     /// The bytes may be there in part; the stream is dead.
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.host.before(FsOp::Write(&self.path, bytes))?;
+        self.host.before(FsOp::Write(&self.path, self.offset, bytes))?;
         let mut file: &fs::File = &self.inner;
         // Like `write-via-stream`: the place is the stream's, not the descriptor's.
         io::Seek::seek(&mut file, io::SeekFrom::Start(self.offset)).map_err(failed("write", &self.path))?;

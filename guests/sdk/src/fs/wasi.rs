@@ -3,7 +3,7 @@
 use crate::fs::{Error, ErrorKind, Metadata};
 use crate::guest::bindings::wasi::filesystem::preopens;
 use crate::guest::bindings::wasi::filesystem::types::{
-    Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags,
+    Advice, Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags,
 };
 use crate::guest::bindings::wasi::io::streams::{OutputStream, StreamError};
 
@@ -87,6 +87,15 @@ impl Dir {
     pub fn create_new(&self, path: &str) -> Result<File, Error> {
         let how = OpenFlags::CREATE | OpenFlags::EXCLUSIVE;
         let inner = self.open_at("create", path, how, DescriptorFlags::WRITE)?;
+        Ok(File { inner, path: path.to_owned() })
+    }
+
+    /// Opens a file that is there for writing, and changes nothing in it.
+    ///
+    /// # Errors
+    /// It is not there, or may not be written.
+    pub fn open_to_write(&self, path: &str) -> Result<File, Error> {
+        let inner = self.open_at("open", path, OpenFlags::empty(), DescriptorFlags::WRITE)?;
         Ok(File { inner, path: path.to_owned() })
     }
 
@@ -198,6 +207,14 @@ impl File {
     /// It may not be durable; flushing again proves nothing.
     pub fn sync(&self) -> Result<(), Error> {
         self.inner.sync_data().map_err(failed("flush", &self.path))
+    }
+
+    /// Asks the system to begin to write out `length` bytes from `offset` on, so that a later flush finds little left to
+    /// do. Makes nothing durable and waits for nothing.
+    pub fn begin_writing_out(&self, offset: u64, length: u64) {
+        // Linux begins to write out what a file "does not need". Pages that are clean already leave the cache, so it is
+        // for bytes that were just written. That a system has no such call changes nothing.
+        let _ = self.inner.advise(offset, length, Advice::DontNeed);
     }
 
     /// The size in bytes.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use super::commit::Lane;
 use super::{Coordinator, Phase};
 use crate::event::{Effect, End, Timer};
 use crate::ids::{SinkId, Slot};
@@ -81,7 +82,10 @@ impl Coordinator {
         }
         let count = self.settings.retain_count.max(1);
         let of = self.history.retirable(count, self.settings.retain_age_ms, self.now);
-        if of.len() >= (count as usize / 2).max(1) {
+        let enough = (count as usize / 2).max(1);
+        // A commit under way does not share log and destination with this, unless there always is one.
+        let quiet = self.lanes.values().all(Lane::is_empty);
+        if of.len() >= if quiet { enough } else { enough.saturating_mul(2) } {
             self.retiring.stage = Stage::Retiring;
             self.record(Body::Retire(Retire { of }));
         }

@@ -229,8 +229,9 @@ pub(super) fn flushes(bench: &mut Bench) -> Result<()> {
         ensure!(difference == Difference::default(), "the output differs from the input: {difference:?}");
         counts.push(per_epoch(&std::fs::read_to_string(&trace)?)?);
     }
-    // The `files` sink promises two per part and four per epoch, and the log adds one: nine with two subtasks.
-    bench.figures.show(Figure::median("flushes-per-epoch", &counts, Op::AtMost, 10.0))?;
+    // The `files` sink promises nine in eight epochs for each such part and 25 in eight epochs for their commits, and the
+    // log adds one per epoch: 6.4 with two subtasks. Retention's come on top.
+    bench.figures.show(Figure::median("flushes-per-epoch", &counts, Op::AtMost, 8.0))?;
     workshop.remove()
 }
 

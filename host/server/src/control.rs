@@ -32,6 +32,8 @@ const LONGEST: usize = 4 << 10;
 const CLIENTS: usize = 8;
 /// How long a client may take to say what it wants, and to take its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client waits to be told whether its request was withdrawn in time.
+const LAST_WORD: Duration = Duration::from_secs(1);
 /// How long a request may wait for the pipeline before it is withdrawn, whatever the client wants.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
@@ -162,9 +164,12 @@ async fn converse(mut stream: UnixStream, control: &Control) {
     let mine = rustix::process::geteuid().as_raw();
     let said = match stream.peer_cred() {
         Ok(peer) if peer.uid() == mine => match tokio::time::timeout(PATIENCE, read_request(&mut stream)).await {
-            Ok(Ok(Some(Ask::SavepointCreate { name }))) => wait(&mut stream, control.savepoint(&name)).await,
-            Ok(Ok(Some(Ask::SavepointForget { name }))) => wait(&mut stream, control.forget(&name)).await,
-            Ok(Ok(None)) => Some(refused(Why::Request, "this pipeline does not understand the request")),
+            Ok(Ok(Request::Asked(ask))) => match still_wanted(&stream) {
+                true => wait(&mut stream, start(control, &ask)).await,
+                false => None,
+            },
+            Ok(Ok(Request::Withdrawn)) => Some(refused(Why::Withdrawn, "withdrawn before it began")),
+            Ok(Ok(Request::Unknown)) => Some(refused(Why::Request, "this pipeline does not understand the request")),
             // Silent for too long, or gone.
             Ok(Err(_)) | Err(_) => None,
         },
@@ -174,6 +179,18 @@ async fn converse(mut stream: UnixStream, control: &Control) {
         // A client that does not take its answer has missed it.
         let _ = tokio::time::timeout(PATIENCE, stream.write_all(&line(said))).await;
     }
+}
+
+fn start(control: &Control, ask: &Ask) -> Waiting {
+    match ask {
+        Ask::SavepointCreate { name } => control.savepoint(name),
+        Ask::SavepointForget { name } => control.forget(name),
+    }
+}
+
+/// Whether the client is still there and silent. This process may have been stopped for longer than it waits.
+fn still_wanted(stream: &UnixStream) -> bool {
+    stream.try_read(&mut [0; 1]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 fn refused(why: Why, message: &str) -> Said {
@@ -186,8 +203,17 @@ fn line<T: Serialize>(what: T) -> Vec<u8> {
     line
 }
 
-/// One line, at most [`LONGEST`] bytes. `None`: it is no request of this version.
-async fn read_request(stream: &mut UnixStream) -> io::Result<Option<Ask>> {
+/// What a client wants.
+enum Request {
+    Asked(Ask),
+    /// Nothing any more: what came behind the request withdrew it.
+    Withdrawn,
+    /// It is no request of this version.
+    Unknown,
+}
+
+/// One line, at most [`LONGEST`] bytes.
+async fn read_request(stream: &mut UnixStream) -> io::Result<Request> {
     let mut text = Vec::new();
     let mut piece = [0; 512];
     loop {
@@ -198,10 +224,14 @@ async fn read_request(stream: &mut UnixStream) -> io::Result<Option<Ask>> {
         text.extend_from_slice(&piece[..read]);
         if let Some(end) = text.iter().position(|byte| *byte == b'\n') {
             let request: Option<Versioned<Ask>> = serde_json::from_slice(&text[..end]).ok();
-            return Ok(request.filter(|request| request.version == VERSION).map(|request| request.what));
+            return Ok(match request.filter(|request| request.version == VERSION) {
+                Some(_) if text.len() > end + 1 => Request::Withdrawn,
+                Some(request) => Request::Asked(request.what),
+                None => Request::Unknown,
+            });
         }
         if text.len() > LONGEST {
-            return Ok(None);
+            return Ok(Request::Unknown);
         }
     }
 }
@@ -277,7 +307,7 @@ pub(crate) fn ask(dir: &Path, ask: &Ask, deadline: Instant) -> io::Result<Asked>
             if stream.write_all(b"withdraw\n").is_err() {
                 return Ok(Asked::Lost);
             }
-            hear(&mut stream, Instant::now() + PATIENCE)
+            hear(&mut stream, Instant::now() + LAST_WORD)
         }
         asked => Ok(asked),
     }

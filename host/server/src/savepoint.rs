@@ -175,7 +175,7 @@ impl Asks<'_> {
                     }
                 }
                 Asked::Answered(Said::Refused { why, message, epoch }) => return Err(self.refused(why, message, epoch)),
-                Asked::Silent => return Err(self.too_late()),
+                Asked::Silent => return Err(self.silent()),
                 Asked::Nobody => {}
             }
             // It is just starting or ending: soon it listens, or the lock is free.
@@ -222,6 +222,15 @@ impl Asks<'_> {
             Why::Request => ServerError::Host(format!("{message}: it runs another version of tidegate")),
             _ => ServerError::Host(message),
         }
+    }
+
+    fn silent(&self) -> ServerError {
+        ServerError::Host(format!(
+            "the running pipeline did not answer within {} s, so it is not known whether `{}` was done; it may be stopped \
+             (SIGSTOP) or overloaded; look with `tidegate savepoint list` when it goes on",
+            self.patience.as_secs_f64(),
+            self.name
+        ))
     }
 
     fn too_late(&self) -> ServerError {

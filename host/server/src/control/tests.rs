@@ -109,6 +109,30 @@ async fn a_request_that_nobody_carries_out_is_withdrawn_in_time() {
     let listening = Listening::begin(&place.path, Control::default()).unwrap();
     let dir = place.path.clone();
     let asked = tokio::task::spawn_blocking(move || ask(&dir, &create("a"), Instant::now()).unwrap());
-    assert!(matches!(asked.await.unwrap(), Asked::Silent | Asked::Lost));
+    let withdrawn = |said: &Said| matches!(said, Said::Refused { why: Why::Withdrawn, .. });
+    match asked.await.unwrap() {
+        Asked::Silent | Asked::Lost => {}
+        Asked::Answered(said) => assert!(withdrawn(&said), "{said:?}"),
+        Asked::Nobody => panic!("somebody listens"),
+    }
+    listening.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_read_so_late_that_it_is_withdrawn_already_is_not_begun() {
+    let place = place();
+    let listening = Listening::begin(&place.path, Control::default()).unwrap();
+    let dir = place.path.clone();
+    // As a process finds it that was stopped meanwhile: both lines at once.
+    let late = tokio::task::spawn_blocking(move || {
+        let mut stream = connect(&dir);
+        let lines = [line(&create("a")), b"withdraw\n".to_vec()].concat();
+        stream.write_all(&lines).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    // Nobody carries requests out here: had it begun, the answer would not come.
+    assert!(late.await.unwrap().contains("\"why\":\"withdrawn\""));
     listening.end().await;
 }

@@ -60,7 +60,7 @@ pub use validate::{BlockedEpoch, StateFound, Validation, validate};
 pub use tidegate_pipeline::Control;
 pub use tidegate_pipeline::clock::{Clock, SystemClock};
 pub use tidegate_pipeline::observe::{Moment, Observer, Progress};
-pub use tidegate_protocol::event::{End, Notice, Refusal};
+pub use tidegate_protocol::event::{End, Notice, Refusal, TaskFailure};
 pub use tidegate_protocol::guarantee::{Delivery, Guarantee};
 pub use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
 pub use tidegate_protocol::plugin::{Abilities, Description, Encoding, Visibility};

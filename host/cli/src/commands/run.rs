@@ -224,6 +224,8 @@ fn exit_of(report: &Report) -> Exit {
         End::Finished | End::Stopped => Exit::Done,
         End::StoppedInDoubt { .. } => Exit::InDoubt,
         End::Blocked { .. } => Exit::Blocked,
+        // As if the columns had been declared, and it had been seen before the run.
+        End::Failed(tidegate_server::TaskFailure::Shape { .. }) => Exit::Usage,
         End::Restart(_) | End::Failed(_) => Exit::Failed,
         End::Refused(tidegate_server::Refusal::CannotObserve { .. }) => Exit::Failed,
         End::Refused(tidegate_server::Refusal::Log(_)) => Exit::Log,

@@ -405,3 +405,11 @@ fn it_can_move_to_another_thread() {
     check::<ParquetFile>();
     check::<crate::parquet::ParquetRows>();
 }
+
+#[test]
+fn a_csv_of_one_text_that_may_be_null_is_refused() {
+    let one = |ddl: &str| FileWriter::new(FileOptions::new(FileFormat::Csv), Some(&Schema::parse_ddl(ddl).unwrap()));
+    let error = one("z TEXT").err().expect("NULL and the empty text look alike");
+    assert!(error.message.contains("`z`") && error.message.contains("NOT NULL"), "{error}");
+    assert!(one("z TEXT NOT NULL").is_ok() && one("z BIGINT").is_ok() && one("z TEXT, y TEXT").is_ok());
+}

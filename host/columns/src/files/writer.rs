@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, UInt32Array};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take_record_batch;
 use tidegate_protocol::plugin::{Batch, Encoding};
@@ -90,6 +90,9 @@ impl FileWriter {
                 }
                 if schema.fields().is_empty() {
                     return Err(ColumnsError::bad_schema("files need at least one column"));
+                }
+                if options.format == FileFormat::Csv {
+                    check_csv(schema)?;
                 }
             }
         }
@@ -369,6 +372,19 @@ impl FileWriter {
             }
         }
         Ok(())
+    }
+}
+
+/// A record of one empty field is an empty line, which is none; so NULL is written like the empty text.
+fn check_csv(schema: &SchemaRef) -> Result<()> {
+    let text = |kind: &DataType| kind.is_string() || kind.is_binary();
+    match schema.fields().iter().as_slice() {
+        [only] if only.is_nullable() && text(only.data_type()) => Err(ColumnsError::bad_schema(format!(
+            "a CSV of the one column `{}` cannot tell NULL from an empty text; declare it NOT NULL, add a column, or write \
+             json-lines",
+            only.name()
+        ))),
+        _ => Ok(()),
     }
 }
 

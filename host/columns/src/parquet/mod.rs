@@ -71,7 +71,14 @@ impl ParquetFile {
     pub fn of(file: File, name: &str) -> Result<ParquetFile> {
         let source = Source::new(file).map_err(|error| unreadable(name, &error))?;
         let footer_at = look_over(&source, name)?;
-        let reading = contained(name, "footer", || Ok(ArrowReaderMetadata::load(&source, ArrowReaderOptions::new())?))?;
+        // What Arrow's writers note besides can hold types that nobody else knows. Parquet's own types say enough, but for
+        // whether an INT96 is an instant.
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let mut reading = contained(name, "footer", || Ok(ArrowReaderMetadata::load(&source, options)?))?;
+        if schema::has_int96(&reading) {
+            let noted = || Ok(ArrowReaderMetadata::try_new(reading.metadata().clone(), ArrowReaderOptions::new())?);
+            reading = contained(name, "schema", noted)?;
+        }
         let rows = check_row_groups(reading.metadata(), footer_at).map_err(|what| damaged(name, what))?;
         let (reading, exact) = contained(name, "schema", || schema::adapted(&reading))?;
         let schema = Schema::new(reading.schema().clone());

@@ -45,6 +45,11 @@ pub(super) fn adapted(found: &ArrowReaderMetadata) -> Result<(ArrowReaderMetadat
     Ok((reading, exact))
 }
 
+/// Whether any column is INT96.
+pub(super) fn has_int96(found: &ArrowReaderMetadata) -> bool {
+    int96(found.parquet_schema()).any(|is| is)
+}
+
 /// Of every leaf, whether it is INT96.
 fn int96(parquet: &SchemaDescriptor) -> impl Iterator<Item = bool> {
     parquet.columns().iter().map(|column| column.physical_type() == Type::INT96)

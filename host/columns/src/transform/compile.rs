@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::{Decimal128Type, Decimal256Type};
-use arrow_array::{Array, ArrayRef, RecordBatch, cast::AsArray};
+use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float32Type, Float64Type};
+use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch, cast::AsArray};
+use arrow_cast::display::array_value_to_string;
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Field};
 use datafusion_common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -15,6 +16,7 @@ use datafusion_expr::simplify::SimplifyContext;
 use datafusion_expr::{Cast, Expr, ExprSchemable, Operator, Volatility};
 use datafusion_optimizer::simplify_expressions::ExprSimplifier;
 use datafusion_physical_expr::expressions::BinaryExpr;
+use datafusion_physical_expr::utils::collect_columns;
 use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion_sql::planner::{ParserOptions, PlannerContext, SqlToRel};
 use datafusion_sql::sqlparser::ast::Expr as SqlExpr;
@@ -176,11 +178,45 @@ impl Compiled {
             _ => Ok(()),
         }
         .map_err(|e| e.to_string())?;
+        self.check_finite(batch, &array)?;
         if !self.nullable && array.null_count() > 0 {
             return Err("it is NULL, and NOT NULL was expected".to_owned());
         }
         Ok(array)
     }
+}
+
+impl Compiled {
+    /// A number that is too large for its type is no infinity, unless one went in.
+    fn check_finite(&self, batch: &RecordBatch, array: &ArrayRef) -> Result<(), String> {
+        let Some(infinite) = infinite(array.as_ref()) else { return Ok(()) };
+        let columns = collect_columns(&self.expr);
+        for row in infinite {
+            let one = columns.iter().filter_map(|column| batch.columns().get(column.index())).any(|input| {
+                let text = array_value_to_string(input, row).unwrap_or_default();
+                text.to_ascii_lowercase().contains("inf")
+            });
+            if !one {
+                return Err(format!("the number is too large for {}", TypeName(&self.data_type)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows with infinite numbers; `None` if there are none.
+fn infinite(array: &dyn Array) -> Option<Vec<usize>> {
+    let rows: Vec<usize> = match array.data_type() {
+        DataType::Float32 => positions(array.as_primitive::<Float32Type>(), f32::is_infinite),
+        DataType::Float64 => positions(array.as_primitive::<Float64Type>(), f64::is_infinite),
+        _ => return None,
+    };
+    (!rows.is_empty()).then_some(rows)
+}
+
+fn positions<T: ArrowPrimitiveType>(values: &PrimitiveArray<T>, is: fn(T::Native) -> bool) -> Vec<usize> {
+    let found = values.iter().enumerate().filter(|(_, value)| value.is_some_and(is));
+    found.map(|(row, _)| row).collect()
 }
 
 /// Reads an expression, with a name behind `AS` where `named`.

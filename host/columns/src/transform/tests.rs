@@ -426,3 +426,16 @@ fn types_of_other_layouts_pass_unchanged_and_compute_to_plain_ones() {
     let batch = RecordBatch::try_new(Arc::clone(schema.arrow()), vec![values]).expect("one column");
     assert_eq!(texts(&transform.apply(&batch).expect("fits"), "u"), some(&["A", "SS"]));
 }
+
+#[test]
+fn a_number_too_large_for_its_type_is_a_bad_row_and_an_infinity_that_went_in_stays() {
+    let numbers: arrow_array::ArrayRef = Arc::new(arrow_array::Float64Array::from(vec![1.5, 1e300, f64::INFINITY]));
+    let words: arrow_array::ArrayRef = Arc::new(arrow_array::StringArray::from(vec!["2.5", "1e400", "Infinity"]));
+    let batch = RecordBatch::try_from_iter([("n", numbers), ("w", words)]).unwrap();
+    for toml in ["cast = { n = \"REAL\" }", "add = { m = \"n * 1e30 * 1e30\" }", "cast = { w = \"DOUBLE\" }"] {
+        let transform = Transform::new(&options(toml), &Schema::new(batch.schema())).unwrap();
+        let applied = transform.apply(&batch).unwrap();
+        assert_eq!(applied.batch.num_rows(), 2, "{toml}");
+        assert!(applied.bad[0].row == 1 && applied.bad[0].reason.contains("too large"), "{toml}: {:?}", applied.bad);
+    }
+}

@@ -13,8 +13,8 @@ use crate::{multiset, product, reader};
 
 /// Mebibytes that each side takes in a round.
 const SINK_MIB: &str = "512";
-/// How often each side runs in a round; the least counts. What else goes on in the machine, and above all memory that the
-/// host of a virtual machine took back, can only add to it, at times more than the sink takes.
+/// How often each side runs in a round; the least counts. What else goes on in the machine can only add to it, at times
+/// more than the sink takes.
 const TRIES: usize = 3;
 
 /// `sandbox-ratio` with the `files` sink, and `sandbox-ratio-bytes` with a plugin that looks at every byte.

@@ -4,19 +4,30 @@ use datafusion_sql::sqlparser::dialect::GenericDialect;
 use datafusion_sql::sqlparser::parser::{Parser, ParserError};
 use datafusion_sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
-/// Longest SQL text, in bytes.
-const MAX_TEXT: usize = 16 * 1024;
+/// Longest expression, in bytes.
+const MAX_TEXT: usize = 16 << 10;
+/// Longest list of columns, in bytes: some ten thousand columns. It stands in every seal.
+const MAX_COLUMNS: usize = 256 << 10;
 /// How deep types may lie in one another. sqlparser guards its recursion in expressions, not that in types.
 const MAX_NESTED_TYPES: usize = 64;
 
 static DIALECT: GenericDialect = GenericDialect;
 
-/// A parser at the start of a text. Names in double quotes or backticks are taken as they stand.
+/// A parser at the start of an expression. Names in double quotes or backticks are taken as they stand.
 pub(crate) fn parser(text: &str) -> Result<Parser<'static>, String> {
-    if text.len() > MAX_TEXT {
-        return Err(format!("it is {} bytes long; at most {MAX_TEXT} are taken", text.len()));
+    let tokens = tokens(text, MAX_TEXT)?;
+    check_nesting(&tokens)?;
+    Ok(Parser::new(&DIALECT).with_tokens_with_locations(tokens))
+}
+
+fn tokens(text: &str, longest: usize) -> Result<Vec<TokenWithSpan>, String> {
+    if text.len() > longest {
+        return Err(format!("it is {} bytes long; at most {longest} are taken", text.len()));
     }
-    let tokens = Tokenizer::new(&DIALECT, text).tokenize_with_location().map_err(|e| e.to_string())?;
+    Tokenizer::new(&DIALECT, text).tokenize_with_location().map_err(|e| e.to_string())
+}
+
+fn check_nesting(tokens: &[TokenWithSpan]) -> Result<(), String> {
     let opens_type = |token: &Token| match token {
         Token::Word(word) => word.quote_style.is_none() && is_nesting(&word.value),
         _ => false,
@@ -28,14 +39,29 @@ pub(crate) fn parser(text: &str) -> Result<Parser<'static>, String> {
     if brackets > MAX_NESTED_TYPES {
         return Err(format!("it has more than {MAX_NESTED_TYPES} square brackets"));
     }
-    Ok(Parser::new(&DIALECT).with_tokens_with_locations(tokens))
+    Ok(())
 }
 
-/// A parser of types. `>>` closes two of them: sqlparser takes it for an operator, and what follows it then belongs to the
+/// The tokens of each column of a list.
+fn columns(tokens: &[TokenWithSpan]) -> impl Iterator<Item = &[TokenWithSpan]> {
+    let mut depth = 0i64;
+    tokens.split(move |token| {
+        let step = match token.token {
+            Token::LParen | Token::Lt => 1,
+            Token::RParen | Token::Gt => -1,
+            Token::ShiftRight => -2,
+            _ => 0,
+        };
+        depth = (depth + step).max(0);
+        token.token == Token::Comma && depth == 0
+    })
+}
+
+/// A parser of types or of a list of columns. `>>` closes two of them: sqlparser takes it for an operator, and what follows it then belongs to the
 /// wrong one of the two.
 pub(crate) fn type_parser(text: &str) -> Result<Parser<'static>, String> {
-    parser(text)?;
-    let tokens = Tokenizer::new(&DIALECT, text).tokenize_with_location().map_err(|e| e.to_string())?;
+    let tokens = tokens(text, MAX_COLUMNS)?;
+    columns(&tokens).try_for_each(check_nesting)?;
     let apart = tokens.into_iter().flat_map(|token| match token.token {
         Token::ShiftRight => vec![TokenWithSpan { token: Token::Gt, span: token.span }; 2],
         _ => vec![token],

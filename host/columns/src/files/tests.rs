@@ -413,3 +413,19 @@ fn a_csv_of_one_text_that_may_be_null_is_refused() {
     assert!(error.message.contains("`z`") && error.message.contains("NOT NULL"), "{error}");
     assert!(one("z TEXT NOT NULL").is_ok() && one("z BIGINT").is_ok() && one("z TEXT, y TEXT").is_ok());
 }
+
+#[test]
+fn files_are_numbered_in_the_order_of_their_first_pieces() {
+    for format in [FileFormat::JsonLines, FileFormat::Parquet] {
+        let mut options = in_folders(format, "carrier={carrier}");
+        options.roll_bytes = 2 << 10;
+        let mut writer = FileWriter::new(options, Some(&schema())).expect("good options");
+        // The first file stays open while those of another folder are rolled.
+        let mut batches = vec![batch(&[(Some("first"), 0)])];
+        batches
+            .extend((0..40i64).map(|n| batch(&(n * 50..n * 50 + 50).map(|n| (Some("other"), n)).collect::<Vec<_>>())));
+        let files = write(&mut writer, &batches);
+        assert!(files.len() > 2, "{}", files.len());
+        assert_eq!(files.values().filter(|file| file.folder == "carrier=first").count(), 1);
+    }
+}

@@ -43,8 +43,11 @@ pub struct FileWriter {
     memory: usize,
     /// Memory of waiting rows.
     waiting_bytes: usize,
-    /// Number of the next file of this part.
+    /// Files of this part that were begun.
     next: u32,
+    /// Their numbers for the plugin, in the order of their first pieces: files that were begun later may be handed out
+    /// earlier.
+    numbers: BTreeMap<u32, u32>,
     folders_bytes: usize,
     failed: bool,
 }
@@ -112,6 +115,7 @@ impl FileWriter {
             uses: 0,
             memory: 0,
             next: 0,
+            numbers: BTreeMap::new(),
             folders_bytes: 0,
             failed: false,
         })
@@ -134,7 +138,7 @@ impl FileWriter {
     /// # Errors
     /// As for [`FileWriter::write`].
     pub fn finish(&mut self) -> Result<Vec<Batch>> {
-        self.guarded(|writer, ready| {
+        let ready = self.guarded(|writer, ready| {
             let mut open: Vec<Open> = std::mem::take(&mut writer.open).into_values().collect();
             open.sort_by_key(|open| open.file.number);
             for open in open {
@@ -149,7 +153,9 @@ impl FileWriter {
             }
             (writer.memory, writer.next, writer.folders_bytes) = (0, 0, 0);
             Ok(())
-        })
+        })?;
+        self.numbers.clear();
+        Ok(ready)
     }
 
     /// Bytes of memory that open files and waiting rows hold.
@@ -170,6 +176,10 @@ impl FileWriter {
         // Stays so if the call fails, or panics.
         self.failed = true;
         call(self, &mut ready)?;
+        for chunk in ready.iter_mut().filter_map(|batch: &mut Batch| batch.file.as_mut()) {
+            let next = self.numbers.len() as u32;
+            chunk.number = *self.numbers.entry(chunk.number).or_insert(next);
+        }
         self.failed = false;
         Ok(ready)
     }

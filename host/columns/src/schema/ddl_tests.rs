@@ -127,7 +127,7 @@ fn nesting_and_length_have_an_end() {
     assert!(refused(&deep).contains("nested"), "{}", refused(&deep));
     let brackets = format!("a INT{}", "[]".repeat(2000));
     assert!(refused(&brackets).contains("brackets"));
-    assert!(refused(&"a".repeat(100_000)).contains("bytes long"));
+    assert!(refused(&"a".repeat(300_000)).contains("bytes long"));
 }
 
 #[test]
@@ -137,4 +137,12 @@ fn only_plain_names_go_without_quotes() {
     {
         assert_eq!(Name(name).to_string(), written);
     }
+}
+
+#[test]
+fn lists_may_have_very_many_columns_but_a_type_only_so_many_within_it() {
+    let wide = (0..3000).map(|n| format!("column_{n} STRUCT<a BIGINT, b TEXT[]>")).collect::<Vec<_>>().join(", ");
+    assert_eq!(Schema::parse_ddl(&wide).expect("wide").arrow().fields().len(), 3000);
+    let deep = format!("a {}BIGINT{}", "STRUCT<x ".repeat(100), ">".repeat(100));
+    assert!(Schema::parse_ddl(&deep).is_err());
 }

@@ -3,136 +3,15 @@
 #[allow(dead_code, reason = "each test file uses its part")]
 mod source_support;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use source_support::followed::{Followed, options};
 use source_support::*;
-use tempfile::{TempDir, tempdir};
-use tidegate_pipeline::source::files::{CsvOptions, FilesOptions, FilesSource, FollowOptions, Format, OnLostRows};
-use tidegate_pipeline::source::{Read, Reader, Source, SourceError};
+use tidegate_pipeline::source::files::{CsvOptions, FilesSource, FollowOptions, Format, OnLostRows};
+use tidegate_pipeline::source::{Source, SourceError};
 use tidegate_protocol::plugin::Encoding;
-use tidegate_protocol::record::SourceCut;
-
-/// A folder that is followed.
-struct Followed {
-    dir: TempDir,
-    source: FilesSource,
-    tasks: u32,
-    most_bytes: usize,
-    readers: Vec<Box<dyn Reader>>,
-    rows: Vec<String>,
-    bad: Vec<String>,
-    positions: BTreeMap<String, String>,
-    runtime: tokio::runtime::Runtime,
-}
-
-fn options(dir: &Path, pattern: &str, format: Format) -> FilesOptions {
-    let mut options = FilesOptions::new(dir, vec![pattern.to_owned()], format);
-    options.follow = Some(FollowOptions { poll: Duration::ZERO, ..FollowOptions::default() });
-    options
-}
-
-impl Followed {
-    fn new(pattern: &str) -> Self {
-        Self::with(pattern, Format::Raw, |_| {})
-    }
-
-    fn with(pattern: &str, format: Format, change: impl Fn(&mut FilesOptions)) -> Self {
-        let dir = tempdir().unwrap();
-        let mut options = options(dir.path(), pattern, format);
-        change(&mut options);
-        let source = FilesSource::new(options).unwrap();
-        let (rows, bad, positions) = Default::default();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        Self { dir, source, tasks: 1, most_bytes: 1 << 20, readers: Vec::new(), rows, bad, positions, runtime }
-    }
-
-    fn cut(&self) -> SourceCut {
-        cut(&self.positions)
-    }
-
-    fn try_open(&mut self) -> Result<(), SourceError> {
-        self.readers.clear();
-        let restored = (!self.positions.is_empty()).then(|| self.cut());
-        let encoding = self.source.contract().encodings[0];
-        self.readers = self.source.open(encoding, restored.as_ref(), self.tasks)?;
-        for reader in &self.readers {
-            self.positions.extend(reader.initial_positions());
-        }
-        self.positions.retain(|_, position| !position.is_empty());
-        Ok(())
-    }
-
-    fn open(&mut self) {
-        self.try_open().unwrap();
-    }
-
-    /// One call of one reader. Whether anything came.
-    fn call(&mut self, task: usize) -> Result<bool, SourceError> {
-        match self.runtime.block_on(self.readers[task].next(self.most_bytes))? {
-            Read::End => panic!("there is no end"),
-            Read::Idle => Ok(false),
-            Read::Rows(batch) => {
-                let text = String::from_utf8(batch.bytes.to_vec()).unwrap();
-                assert_eq!(text.lines().count() as u64, batch.rows);
-                assert!(text.is_empty() || text.ends_with('\n'), "torn: {text:?}");
-                self.rows.extend(text.lines().map(str::to_owned));
-                self.bad.extend(batch.bad.iter().map(ToString::to_string));
-                for (partition, position) in batch.positions {
-                    if position.is_empty() {
-                        self.positions.remove(&partition);
-                    } else {
-                        self.positions.insert(partition, position);
-                    }
-                }
-                Ok(true)
-            }
-        }
-    }
-
-    /// Until nothing comes any more.
-    fn try_read(&mut self) -> Result<(), SourceError> {
-        let mut quiet = 0;
-        while quiet < 2 {
-            quiet += 1;
-            for task in 0..self.readers.len() {
-                if self.call(task)? {
-                    quiet = 0;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn read(&mut self) -> &mut Self {
-        self.try_read().unwrap();
-        self
-    }
-
-    #[track_caller]
-    fn expect(&mut self, rows: &[&str]) {
-        self.read();
-        assert_eq!(self.rows, rows);
-    }
-
-    fn write(&self, name: &str, text: &str) {
-        write(self.dir.path(), name, text);
-    }
-
-    fn append(&self, name: &str, text: &str) {
-        append(self.dir.path(), name, text);
-    }
-
-    fn rename(&self, from: &str, to: &str) {
-        fs::rename(self.dir.path().join(from), self.dir.path().join(to)).unwrap();
-    }
-
-    fn remove(&self, name: &str) {
-        fs::remove_file(self.dir.path().join(name)).unwrap();
-    }
-}
 
 #[test]
 fn growth_and_new_files_are_read_without_an_end() {

@@ -45,7 +45,7 @@ pub enum SourceError {
         /// Another file has its name.
         name_taken: bool,
     },
-    /// A followed file is shorter than what was read of it, or begins otherwise, and no copy of it is found.
+    /// A followed file is shorter than what was seen of it, or begins otherwise, and no copy of the rest is found.
     CutOff {
         /// Its partition.
         partition: String,
@@ -53,6 +53,10 @@ pub enum SourceError {
         name: String,
         /// The last line that was read.
         line: u64,
+        /// Bytes that are known to have been behind it and are found nowhere.
+        unread: u64,
+        /// The copy that was found, and that lacks them.
+        copy: Option<String>,
     },
     /// What is there is not what was there at the checkpoint.
     Changed {
@@ -169,16 +173,24 @@ impl fmt::Display for SourceError {
                      or set `on-lost-rows = \"warn\"` to go on without them"
                 )
             }
-            Self::CutOff { partition, name, line } => {
+            Self::CutOff { partition, name, line, unread, copy } => {
                 write!(f, "{name}")?;
                 if partition != name {
                     write!(f, " (partition {partition})")?;
                 }
+                write!(f, ": was truncated or overwritten after line {line} was read, ")?;
+                match copy {
+                    Some(copy) => write!(f, "and its copy {copy} ends before what was seen of it")?,
+                    None => write!(f, "and no copy of its old content is found in its directory")?,
+                }
+                match unread {
+                    0 => write!(f, "; rows written behind that line before, if any, are lost")?,
+                    unread => write!(f, "; {unread} bytes that were seen behind that line are lost")?,
+                }
                 write!(
                     f,
-                    ": was truncated or overwritten after line {line} was read, and no copy of its old content is found \
-                     in its directory; rows written behind that line before may be lost, and it is read from its start. \
-                     If it is not: put a copy of the old content there, or set `on-lost-rows = \"warn\"`"
+                    ". What is there now is read from its start. If it is not: put a copy of the old content into that \
+                     directory, or set `on-lost-rows = \"warn\"`"
                 )
             }
             Self::Changed { partition, how } => write!(

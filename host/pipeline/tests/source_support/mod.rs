@@ -1,5 +1,8 @@
 //! What the tests of sources share.
 
+pub(crate) mod followed;
+pub(crate) mod told;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;

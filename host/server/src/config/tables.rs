@@ -108,13 +108,18 @@ pub(crate) const FILES: Table = Table {
             "follow",
             Boolean,
             Default("false"),
-            "read on as files grow and new ones appear; the pipeline then ends only when it is stopped",
+            "read on as files grow, appear and are rotated (renamed, or copied and truncated), until the pipeline is \
+             stopped; rotated files and copies are found in the same directory, also under names that no pattern matches; \
+             content tells copies, so rows that repeat the ones before are not told apart; see `Following files` in \
+             operating.md",
         ),
         key(
             "on-lost-rows",
             OneOf(&["stop", "warn"]),
             Default("stop"),
-            "with follow: what to do if a file is gone before its end was read; warn goes on without its last rows",
+            "with follow: what to do if rows were lost, or may be because it happened while nobody looked: a file is gone \
+             before its end was read, or was truncated and no copy is found; stop ends the pipeline, warn tells it and \
+             goes on without them",
         ),
         TASKS,
         key(

@@ -45,6 +45,22 @@ pub(super) struct Position {
     /// Of a followed file: the name under which it was seen last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
+    /// Of a followed file: CRC-32C of its first 32, 64, 128, … bytes, as far as they were read, in hex: a copy may be
+    /// shorter than what was read.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) marks: String,
+    /// Of a followed file of which nothing was read: the partition of which it is a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) copy_of: Option<String>,
+}
+
+/// Lengths of which there may be a mark.
+fn marked() -> impl Iterator<Item = usize> {
+    (5..12).map(|power| 1 << power)
+}
+
+fn mark(bytes: &[u8]) -> String {
+    format!("{:08x}", crc32c::crc32c(bytes))
 }
 
 /// Which file it is, whatever its name. Only as good as the disk: a number may be given again to a new file once this
@@ -98,6 +114,8 @@ impl Position {
             checksum: identity.compressed.then_some(0),
             file: None,
             name: None,
+            marks: String::new(),
+            copy_of: None,
         };
         start.cover_head(&identity.head, identity.compressed);
         start
@@ -110,6 +128,28 @@ impl Position {
         if length as u64 > self.head_len {
             self.head_len = length as u64;
             self.head = digest(&head[..length]);
+        }
+    }
+
+    /// Extends `marks` likewise.
+    pub(super) fn cover_marks(&mut self, head: &[u8]) {
+        let known = usize::try_from(self.offset).map_or(head.len(), |offset| head.len().min(offset));
+        for length in marked().skip(self.marks.len() / 8).take_while(|length| *length <= known) {
+            self.marks.push_str(&mark(&head[..length]));
+        }
+    }
+
+    /// Whether a file of this size, shorter than what was read, begins as this one did, as far as that can be told.
+    pub(super) fn began_like(&self, file: &File, size: u64) -> io::Result<bool> {
+        let head_len = usize::try_from(self.head_len).unwrap_or(usize::MAX);
+        if head_len <= HEAD && size >= self.head_len {
+            let head = read_at(file, 0, head_len)?;
+            return Ok(head_len > 0 && digest(&head) == self.head);
+        }
+        let marks = marked().zip(self.marks.as_bytes().chunks_exact(8));
+        match marks.take_while(|(length, _)| *length as u64 <= size).last() {
+            Some((length, known)) => Ok(mark(&read_at(file, 0, length)?).as_bytes() == known),
+            None => Ok(false),
         }
     }
 

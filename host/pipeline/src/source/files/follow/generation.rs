@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::look::Seen;
 use crate::source::files::position::{FileId, HEAD, Position, open_file, read_at, read_tail};
+use crate::source::window::digest;
 
 /// Where a file is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(super) struct Generation {
     pub(super) position: Position,
     /// Its size and time of change when it was looked at last.
     pub(super) size: u64,
+    /// The largest size that it was seen to have together with what was read of it.
+    pub(super) most: u64,
     pub(super) modified: (i64, i64),
     /// No whole row lies between the position and this size.
     pub(super) dry: u64,
@@ -40,12 +44,16 @@ pub(super) struct Generation {
     pub(super) header: Option<Arc<[String]>>,
     /// A task reads it now.
     pub(super) reading: bool,
+    /// Which loan to a task is good. One that was called back has another number, and what is read under it counts not.
+    pub(super) lease: u64,
     /// Its position changed and was not reported.
     pub(super) moved: bool,
     /// What was read does not stand at its beginning any more.
     pub(super) changed: bool,
-    /// It looks like a copy of another one, and somebody was told.
-    pub(super) held: bool,
+    /// What was read stood at its beginning at least once since the start.
+    pub(super) verified: bool,
+    /// Of which other file it looks like a copy. Somebody was told.
+    pub(super) held: Option<u64>,
     /// Read before this one: what was under its name before.
     pub(super) after: Option<u64>,
     /// Refused how often, and not tried before this look.
@@ -55,11 +63,13 @@ pub(super) struct Generation {
 
 impl Generation {
     pub(super) fn new(label: Arc<str>, task: usize, path: PathBuf, position: Position) -> Self {
+        let position_is_new = position.offset == 0;
         Self {
             label,
             task,
             path,
             size: position.size,
+            most: position.size,
             modified: (0, 0),
             dry: position.offset,
             position,
@@ -67,9 +77,11 @@ impl Generation {
             handle: None,
             header: None,
             reading: false,
+            lease: 0,
             moved: true,
             changed: false,
-            held: false,
+            verified: position_is_new,
+            held: None,
             after: None,
             refused: 0,
             not_before: 0,
@@ -79,12 +91,16 @@ impl Generation {
     pub(super) fn of(label: Arc<str>, task: usize, seen: &Seen) -> Self {
         let mut new = Self::new(label, task, seen.path.clone(), Position::nowhere());
         new.found(seen);
+        new.position.size = seen.size;
         new
     }
 
     /// It is what was seen there. Tells whether its name is another one than before.
     pub(super) fn found(&mut self, seen: &Seen) -> bool {
         (self.size, self.modified, self.place) = (seen.size, seen.modified, Place::Here);
+        if self.position.offset == 0 {
+            self.most = self.most.max(seen.size);
+        }
         // Without a time of creation a device number that changed is no news.
         if self.position.file.is_none_or(|file| !file.is(&seen.id)) {
             self.position.file = Some(seen.id);
@@ -102,17 +118,54 @@ impl Generation {
 
     /// It goes on in another file, which begins with all that was read.
     pub(super) fn go_on_in(&mut self, seen: &Seen) {
+        self.call_back();
         self.found(seen);
         self.position.file = Some(seen.id);
         self.position.done = false;
+        self.position.size = seen.size.max(self.position.offset);
         (self.handle, self.moved, self.dry, self.changed) = (None, true, self.position.offset, false);
+        (self.most, self.verified) = (self.position.size, true);
+    }
+
+    /// It goes on behind the end of another file, which has only a part of what was read.
+    pub(super) fn go_on_behind(&mut self, seen: &Seen) -> io::Result<()> {
+        let (file, size) = seen.open()?;
+        let Position { name, line, .. } = self.position.clone();
+        let mut end = Position { offset: size, size, line: line.min(size), ..Position::nowhere() };
+        let head = read_at(&file, 0, HEAD)?;
+        end.cover_head(&head, false);
+        end.cover_marks(&head);
+        end.tail = digest(&read_tail(&file, size)?);
+        self.position = Position { file: Some(seen.id), name, ..end };
+        self.go_on_in(seen);
+        Ok(())
     }
 
     /// From the start.
     pub(super) fn start_again(&mut self) {
+        self.call_back();
         let Position { file, name, .. } = self.position.clone();
         self.position = Position { file, name, ..Position::nowhere() };
         (self.dry, self.moved, self.changed, self.header) = (0, true, false, None);
+        (self.most, self.verified) = (self.size, true);
+    }
+
+    /// It is a copy of another one, or is not. Whether that is news.
+    pub(super) fn hold(&mut self, original: Option<(u64, Arc<str>)>) -> bool {
+        let (held, label) = original.map_or((None, None), |(number, label)| (Some(number), Some(label.to_string())));
+        let news = held.is_some() && self.held.is_none() && self.position.copy_of.is_none();
+        self.held = held;
+        if self.position.copy_of != label {
+            self.position.copy_of = label;
+            self.moved = true;
+        }
+        news
+    }
+
+    /// Ends a task's reading: what it has read and not handed out counts not.
+    pub(super) fn call_back(&mut self) {
+        self.lease += 1;
+        self.reading = false;
     }
 
     /// What was read moves its position; name and inode are the registry's.
@@ -129,6 +182,14 @@ impl Generation {
         self.position.name.as_deref().unwrap_or(&self.label)
     }
 
+    /// The name under which this file, or the one that had its name first, was found.
+    pub(super) fn log(&self) -> &str {
+        match self.label.rsplit_once('#') {
+            Some((log, number)) if number.parse::<u64>().is_ok() => log,
+            _ => &self.label,
+        }
+    }
+
     /// Under another name than the one under which it was found.
     pub(super) fn was_renamed(&self) -> bool {
         !self.label.strip_prefix(self.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
@@ -138,14 +199,30 @@ impl Generation {
         self.changed || self.size < self.position.offset
     }
 
-    /// What is under its path now.
-    pub(super) fn seen(&self) -> Option<Seen> {
-        Seen::at(self.name(), &self.path).ok().flatten()
+    /// To tell which of the files of a log came first: by their creation, because a program may write to the older one
+    /// for longer; if that is not known by the last change.
+    pub(super) fn age(&self) -> (Option<u64>, (i64, i64)) {
+        (self.position.file.and_then(|file| file.born), self.modified)
     }
 
-    /// Everything that was there when it was seen last was read.
+    /// What is under its path now, if it is this file.
+    pub(super) fn seen(&self) -> io::Result<Option<Seen>> {
+        Ok(Seen::at(self.name(), &self.path)?.filter(|seen| self.is(&seen.id)))
+    }
+
+    /// Everything that was ever seen of it was read.
     pub(super) fn at_end(&self) -> bool {
-        self.position.offset == self.size.max(self.position.size)
+        self.unread() == 0
+    }
+
+    /// Bytes that were seen behind what was read.
+    pub(super) fn unread(&self) -> u64 {
+        self.most.max(self.position.size).saturating_sub(self.position.offset)
+    }
+
+    /// Of them, those that a copy does not have either.
+    pub(super) fn unread_behind(&self, copy: &Seen) -> u64 {
+        self.unread().saturating_sub(copy.size.saturating_sub(self.position.offset))
     }
 
     /// May have whole rows that were not read.
@@ -153,30 +230,86 @@ impl Generation {
         self.place != Place::Gone && self.size > self.dry
     }
 
-    /// Whether all that was read of it stands at the beginning of that file. Never, if nothing was read: then it tells
-    /// nothing.
-    pub(super) fn fits(&self, seen: &Seen) -> bool {
-        self.position.line > 0
-            && seen.size >= self.position.offset
-            && open_file(&seen.path).and_then(|(file, data)| self.position.fits(&file, data.len())).unwrap_or(false)
+    /// Nothing of it was read, so that it may turn out to be a copy.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.position.offset == 0 && self.place == Place::Here
     }
 
-    /// Whether that file has nothing but what stands at the beginning of this one, as a copy has.
-    pub(super) fn begins_with(&self, seen: &Seen) -> bool {
-        let same = || -> io::Result<bool> {
-            let (copy, data) = open_file(&seen.path)?;
+    /// Whether all that was read of it stands at the beginning of that file. Never, if nothing was read: then it tells
+    /// nothing.
+    pub(super) fn fits(&self, seen: &Seen) -> io::Result<bool> {
+        if self.position.line == 0 || seen.size < self.position.offset {
+            return Ok(false);
+        }
+        let (file, size) = seen.open()?;
+        self.position.fits(&file, size)
+    }
+
+    /// Whether that file has nothing but the beginning of what was read of this one, as far as that can be told.
+    pub(super) fn outgrew(&self, seen: &Seen) -> io::Result<bool> {
+        if self.position.line == 0 || seen.size == 0 || seen.size >= self.position.offset {
+            return Ok(false);
+        }
+        let (file, size) = seen.open()?;
+        self.position.began_like(&file, size)
+    }
+
+    /// Compares another file, of which nothing was read, with this one.
+    ///
+    /// # Errors
+    /// The other one cannot be read.
+    pub(super) fn compare(&self, other: &Seen) -> io::Result<Likeness> {
+        let (copy, length) = other.open()?;
+        if length == 0 {
+            return Ok(Likeness::Other);
+        }
+        if self.shrank() {
+            return Ok(Likeness::Unknown);
+        }
+        let compared = || -> io::Result<Likeness> {
             let original = match &self.handle {
                 Some(file) => Arc::clone(file),
-                None => Arc::new(open_file(&self.path)?.0),
+                None => {
+                    let (file, data) = open_file(&self.path)?;
+                    if self.position.file.is_some_and(|id| (id.dev, id.ino) != (data.dev(), data.ino())) {
+                        return Err(io::ErrorKind::NotFound.into());
+                    }
+                    Arc::new(file)
+                }
             };
-            let length = data.len();
-            if length == 0 || length > original.metadata()?.len() {
-                return Ok(false);
-            }
             let head = usize::try_from(length).map_or(HEAD, |length| length.min(HEAD));
-            Ok(read_at(&copy, 0, head)? == read_at(&original, 0, head)?
-                && read_tail(&copy, length)? == read_tail(&original, length)?)
+            let alike = length <= original.metadata()?.len()
+                && read_at(&copy, 0, head)? == read_at(&original, 0, head)?
+                && read_tail(&copy, length)? == read_tail(&original, length)?;
+            // The answer no counts only if the original had not been truncated before it was given.
+            let whole = || -> io::Result<bool> {
+                let size = original.metadata()?.len();
+                Ok(size >= self.size && (self.position.line == 0 || self.position.fits(&original, size)?))
+            };
+            Ok(match alike {
+                true => Likeness::Copy,
+                false if whole()? => Likeness::Other,
+                false => Likeness::Changed,
+            })
         };
-        same().unwrap_or(false)
+        match compared() {
+            Ok(likeness) => Ok(likeness),
+            // It cannot be read now. What was read of it is still known.
+            Err(_) if self.position.line == 0 => Ok(Likeness::Unknown),
+            Err(_) if self.fits(other)? || self.outgrew(other)? => Ok(Likeness::Copy),
+            Err(_) => Ok(Likeness::Other),
+        }
     }
+}
+
+/// What two files have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Likeness {
+    /// One has nothing but the beginning of the other.
+    Copy,
+    Other,
+    /// The original is not what it was.
+    Changed,
+    /// Not to be told before more is known of the original.
+    Unknown,
 }

@@ -1,14 +1,14 @@
 //! What is in the directories at one moment.
 
-use std::collections::BTreeSet;
-use std::fs::Metadata;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::source::SourceError;
 use crate::source::files::discover;
-use crate::source::files::position::FileId;
+use crate::source::files::position::{FileId, open_file};
 
 /// A file as it was seen.
 #[derive(Debug, Clone)]
@@ -20,6 +20,8 @@ pub(super) struct Seen {
     pub(super) size: u64,
     /// When its content was changed last, in seconds and nanoseconds.
     pub(super) modified: (i64, i64),
+    /// Its other names that were seen: hard and symbolic links.
+    pub(super) also: Vec<(String, PathBuf)>,
 }
 
 impl Seen {
@@ -32,18 +34,93 @@ impl Seen {
             Err(error) => return Err(error),
         };
         let modified = (data.mtime(), data.mtime_nsec());
-        Ok(Some(Self { name, path, id: FileId::of(&data), size: data.len(), modified }))
+        Ok(Some(Self { name, path, id: FileId::of(&data), size: data.len(), modified, also: Vec::new() }))
     }
 
     pub(super) fn at(name: &str, path: &Path) -> io::Result<Option<Self>> {
         Self::of(name.to_owned(), path.to_owned(), std::fs::metadata(path))
+    }
+
+    /// That file, and no other one that has taken its path.
+    pub(super) fn open(&self) -> io::Result<(File, u64)> {
+        let (file, data) = open_file(&self.path)?;
+        if (data.dev(), data.ino()) != (self.id.dev, self.id.ino) {
+            return Err(io::Error::other("another file is there now"));
+        }
+        Ok((file, data.len()))
+    }
+
+    /// Looks at it again. Whether it is still there.
+    pub(super) fn refresh(&mut self) -> bool {
+        match Self::at(&self.name, &self.path) {
+            Ok(Some(now)) if now.id == self.id => {
+                (self.size, self.modified) = (now.size, now.modified);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// As of a generation.
+    pub(super) fn age(&self) -> (Option<u64>, (i64, i64)) {
+        (self.id.born, self.modified)
+    }
+
+    /// Takes that name, if it is one of its own.
+    pub(super) fn call(&mut self, name: &str) {
+        if let Some(at) = self.also.iter().position(|(other, _)| other == name) {
+            let (name, path) = self.also.swap_remove(at);
+            let before = (std::mem::replace(&mut self.name, name), std::mem::replace(&mut self.path, path));
+            self.also.push(before);
+        }
+    }
+
+    /// Adds the names of what is the same file. The best name comes first: one that is no link, then the first by the
+    /// alphabet.
+    pub(super) fn join(&mut self, other: Self) {
+        let rank = |path: &Path| {
+            let link = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink());
+            (link, std::fs::canonicalize(path).is_ok_and(|real| real != path))
+        };
+        self.also.push((other.name, other.path));
+        let best = self.also.iter().map(|(name, path)| (rank(path), name)).min();
+        if let Some((_, name)) = best.filter(|best| *best < (rank(&self.path), &self.name)) {
+            let name = name.clone();
+            self.call(&name);
+        }
+        self.also.extend(other.also);
+    }
+}
+
+/// Files by what they are: one that is found again adds its names to the first.
+#[derive(Debug, Default)]
+struct Unique {
+    files: Vec<Seen>,
+    by_id: HashMap<(u64, u64), usize>,
+}
+
+impl Unique {
+    fn add(&mut self, seen: Seen) {
+        match self.by_id.entry((seen.id.dev, seen.id.ino)) {
+            std::collections::hash_map::Entry::Occupied(first) => self.files[*first.get()].join(seen),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                place.insert(self.files.len());
+                self.files.push(seen);
+            }
+        }
+    }
+
+    /// The oldest first.
+    fn sorted(mut self) -> Vec<Seen> {
+        self.files.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
+        self.files
     }
 }
 
 /// Everything that the patterns match.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// Each file once, by one of its names.
+    /// Each file once.
     pub(super) files: Vec<Seen>,
     /// What could not be looked at.
     pub(super) problems: Vec<SourceError>,
@@ -55,7 +132,8 @@ impl Look {
     /// # Errors
     /// A pattern is none. Everything else is a problem that may go away.
     pub(super) fn take(base: &Path, patterns: &[String]) -> Result<Self, SourceError> {
-        let mut look = Self::default();
+        let mut files = Unique::default();
+        let mut problems = Vec::new();
         let mut paths = BTreeSet::new();
         for pattern in patterns {
             let absolute = Path::new(pattern).is_absolute();
@@ -64,45 +142,55 @@ impl Look {
                     Ok(path) => {
                         let path = discover::normal(&path);
                         if paths.insert(path.clone()) {
-                            look.see(base, path, absolute);
+                            match see(base, path, absolute) {
+                                Ok(seen) => seen.into_iter().for_each(|seen| files.add(seen)),
+                                Err(problem) => problems.push(problem),
+                            }
                         }
                     }
                     // It may come yet, or went while it was looked at.
                     Err(SourceError::NothingMatches { .. }) => {}
                     Err(SourceError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
-                    Err(problem) => look.problems.push(problem),
+                    Err(problem) => problems.push(problem),
                 }
                 Ok(())
             })?;
         }
-        look.files.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
-        Ok(look)
+        Ok(Self { files: files.sorted(), problems })
     }
 
-    fn see(&mut self, base: &Path, path: PathBuf, absolute: bool) {
-        let data = std::fs::metadata(&path);
-        let seen = discover::name(base, &path, absolute).and_then(|name| {
-            Seen::of(name, path.clone(), data).map_err(|error| SourceError::Io { path: path.clone(), error })
-        });
-        match seen {
-            Ok(seen) => self.files.extend(seen),
-            Err(problem) => self.problems.push(problem),
-        }
+    /// All paths under which files were found.
+    pub(super) fn paths(&self) -> HashSet<PathBuf> {
+        let also = self.files.iter().flat_map(|seen| seen.also.iter().map(|(_, path)| path.clone()));
+        self.files.iter().map(|seen| seen.path.clone()).chain(also).collect()
     }
 }
 
+fn see(base: &Path, path: PathBuf, absolute: bool) -> Result<Option<Seen>, SourceError> {
+    let data = std::fs::metadata(&path);
+    let name = discover::name(base, &path, absolute)?;
+    Seen::of(name, path.clone(), data).map_err(|error| SourceError::Io { path, error })
+}
+
 /// All files directly in these directories, whether a pattern matches them or not.
-pub(super) fn neighbours(base: &Path, folders: &BTreeSet<PathBuf>) -> Vec<Seen> {
-    let mut all = Vec::new();
+pub(super) fn neighbours(base: &Path, folders: &BTreeSet<PathBuf>) -> Look {
+    let mut all = Unique::default();
+    let mut problems = Vec::new();
     for folder in folders {
-        // What cannot be looked at is not found; that is told for the file that is missed.
-        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        let entries = match std::fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                problems.push(SourceError::Io { path: folder.clone(), error });
+                continue;
+            }
+        };
         for entry in entries.flatten() {
             let path = entry.path();
             let Ok(name) = discover::name(base, &path, !path.starts_with(base)) else { continue };
-            all.extend(Seen::at(&name, &path).ok().flatten());
+            // What leads nowhere, or where nobody may look, is no file of this directory.
+            Seen::at(&name, &path).ok().flatten().into_iter().for_each(|seen| all.add(seen));
         }
     }
-    all.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
-    all
+    Look { files: all.sorted(), problems }
 }

@@ -1,7 +1,7 @@
 //! Files that grow, and files that appear: read as they come, without an end.
 //!
 //! - **Looking.** Every now and then one task looks at the directories that the patterns name, for all of them: names,
-//!   inodes and sizes. This works on any file system, and takes at most a twentieth of the time. A new file goes to the
+//!   inodes and sizes. This works on any file system, and takes at most a sixth of the time. A new file goes to the
 //!   task with the least left to read, or to the one that read what was under its name before.
 //! - **A row is whole** when its newline is there (in CSV: the one outside of quotes). A torn last line waits, over
 //!   barriers and restarts, and is never handed out in parts. A file with no newline at its end is not at its end.
@@ -15,29 +15,44 @@
 //!   after the last one that was known. A pattern may match rotated names too; nothing is read twice. What was rotated
 //!   to a name that no pattern matches before the first checkpoint knew of the log is not read.
 //! - **Copied and truncated**: a file that became shorter, or begins otherwise, is read from its start; before that the
-//!   copy is read from where the original was left, if one is found in its directory. If not, a warning tells from
-//!   which line on rows may be lost. What is written between copying and truncating is lost with any reader. A file that
-//!   holds nothing but the beginning of another one, and is named as if made from it, is held back as its copy.
-//! - **Rows that cannot be found any more are an error**: a file that is gone before its end, or whose name another file
-//!   has taken while nobody looked. `on-lost-rows = "warn"` goes on instead. Never is another position taken for it.
+//!   copy is read from where the original was left, if one is found in its directory, under whatever name it has by then.
+//!   If not, a warning tells from which line on rows may be lost. What is written between copying and truncating is lost
+//!   with any reader, but for what was read of it; then the copy is shorter than what was read, and is known by its
+//!   beginning, of at least 32 bytes. That a file was truncated is seen at looks, and behind every block that is read.
+//! - **A copy is held back**: a file of which nothing was read, that holds nothing but the beginning of another one, and is
+//!   named as if made from it. When the original is truncated or goes, the copy takes its place; when the copy becomes
+//!   something else, it is a file of its own. A task that reads a file when a look finds that it is not what it was has
+//!   its loan called back: what it was about to hand out counts not.
+//! - **Rows that cannot be found any more are an error** where that is certain (bytes behind the position were seen, and
+//!   are nowhere), or where it happened while nobody looked: a file that is gone before its end, that was truncated without
+//!   a copy, or whose name another file has taken. `on-lost-rows = "warn"` goes on instead. Never is another position taken
+//!   for it. What was read to its end, as far as was seen, and then truncated while running, or deleted, is told.
 //! - **Deleted** files that were read to their end are fine. While one is open it is read on for ten looks more.
+//! - **Content is the identity of a copy**: rows that are the same as those before, as beats without a time are, make a
+//!   file that was truncated and written anew look like its own continuation.
+//! - **Nobody can know** what became of rows of which no checkpoint and no look knew: a file of which nothing was read,
+//!   and which was truncated and grew again.
 //! - **Positions are forgotten** of files that were deleted, at once; of files that are out of reach otherwise, all but
 //!   the newest thousand; of files rotated to names that no pattern matches, all but the newest 64. One that comes back
 //!   after that is a new file.
-//! - **Links**: a symbolic link is the file that it leads to. Of several names of one file, one counts, and another
-//!   takes its place when it goes. A link that leads elsewhere is a rotation.
-//! - **What cannot be opened** is told and tried again, at first at the next look, then more and more seldom. At the
-//!   start it is an error. So are files that are compressed, then and later: of those there is no telling how far they
-//!   are written.
+//! - **Links**: a file is what the disk says (device and inode of the target), and is read once, whatever its names. One
+//!   that is no link counts, or else the one that is known; another takes its place when it goes. A link that leads
+//!   elsewhere is a rotation.
+//! - **What cannot be opened** is told and tried again, at first at the next look, then more and more seldom; nothing is
+//!   concluded from it. So with a copy that cannot be opened: what is read behind it waits. A directory that cannot be
+//!   listed is an error at the start. So are files that are compressed, then and later: of those there is no telling how
+//!   far they are written.
 //! - **Holes**: a file that grows by a hole has zero bytes there, which belong to the line they are in, as any others. A
 //!   program that goes on writing far behind the start of a file that was truncated leaves such a hole at its beginning;
 //!   have it open its file for appending.
 
+mod copies;
 mod generation;
 mod look;
 mod names;
 mod recognise;
 mod registry;
+mod strangers;
 mod tail;
 
 use std::path::PathBuf;
@@ -50,7 +65,7 @@ use tokio::time::Instant;
 
 use self::look::Look;
 use self::registry::Registry;
-use self::tail::{Order, Refusal, Tail};
+use self::tail::{Refusal, Stepped, Tail};
 use super::gather::Gather;
 use super::partition::Settings;
 use super::position::Position;
@@ -60,7 +75,7 @@ use crate::source::{Read, Reader, SourceBatch, SourceError};
 /// How long a reader waits before it answers that there is nothing.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Looking takes at most this part of the time.
-const SHARE: u32 = 20;
+const SHARE: u32 = 5;
 /// Bytes read of one file before another one has its turn.
 const TURN: u64 = 16 << 20;
 
@@ -279,6 +294,7 @@ struct Follower {
 /// A file whose turn it is.
 struct Open {
     number: u64,
+    lease: u64,
     tail: Tail,
     /// Where it stood when its turn began.
     from: u64,
@@ -303,27 +319,31 @@ impl Follower {
                 }
                 break;
             };
-            let taken = open.tail.step(bytes, rows)?;
-            let turn_over = open.tail.position.offset - open.from > TURN;
-            let more = taken.is_some();
+            let stepped = open.tail.step(bytes, rows);
             let mut registry = self.shared.registry();
-            if let Some(generation) = registry.get(open.number) {
-                generation.advance(&open.tail.position);
-                if let Some(taken) = taken {
+            let Some(generation) = registry.get(open.number).filter(|known| known.lease == open.lease) else {
+                // Called back: something else has become of the file, and this is read from elsewhere.
+                drop(registry);
+                self.open = None;
+                continue;
+            };
+            generation.advance(&open.tail.position);
+            generation.most = generation.most.max(open.tail.size);
+            match stepped? {
+                Stepped::Taken(taken) => {
                     gather.add(taken);
                     gather.moved(&generation.label, generation.position.to_json());
                     generation.moved = false;
+                    if open.tail.position.offset - open.from <= TURN {
+                        continue;
+                    }
+                    registry.put_off(open.number);
                 }
-            }
-            if !more {
-                registry.put_dry(open.number, open.tail.dry());
-            } else if turn_over {
-                registry.put_off(open.number);
+                Stepped::Dry => registry.put_dry(open.number, open.tail.dry()),
+                Stepped::Changed => registry.put_changed(open.number),
             }
             drop(registry);
-            if !more || turn_over {
-                self.open = None;
-            }
+            self.open = None;
         }
         gather.finish()
     }
@@ -331,27 +351,28 @@ impl Follower {
     /// Whether there is a file to read.
     fn open_next(&mut self) -> Result<bool, SourceError> {
         loop {
-            let Some((number, order)) =
-                self.shared.registry().take(self.task).map(|(number, generation)| (number, Order::of(generation)))
-            else {
+            let Some((number, lease, order)) = self.shared.registry().take(self.task) else {
                 return Ok(false);
             };
             let opened = Tail::open(order, &self.shared.files.settings);
             let mut registry = self.shared.registry();
+            let Some(generation) = registry.get(number).filter(|known| known.lease == lease) else { continue };
             match opened {
+                // It was truncated since it was seen, before anything was read of it: for the next look to tell.
+                Ok(tail) if tail.position.offset == 0 && tail.size < generation.most => registry.put_elsewhere(number),
                 Ok(tail) => {
-                    if let Some(generation) = registry.get(number) {
-                        generation.handle = Some(Arc::clone(&tail.handle));
-                        generation.header.clone_from(&tail.header);
-                    }
+                    generation.handle = Some(Arc::clone(&tail.handle));
+                    generation.header.clone_from(&tail.header);
+                    generation.verified = true;
+                    generation.most = generation.most.max(tail.size);
                     let from = tail.position.offset;
-                    self.open = Some(Open { number, tail, from });
+                    self.open = Some(Open { number, lease, tail, from });
                     return Ok(true);
                 }
                 Err(Refusal::Dry(size, handle)) => {
-                    if let Some(generation) = registry.get(number) {
-                        generation.handle = Some(handle);
-                    }
+                    generation.handle = Some(handle);
+                    generation.verified = true;
+                    generation.most = generation.most.max(size);
                     registry.put_dry(number, size);
                 }
                 Err(Refusal::Elsewhere) => registry.put_elsewhere(number),

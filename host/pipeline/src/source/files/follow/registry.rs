@@ -1,13 +1,14 @@
 //! Every followed file of a source: what is known of it, whose it is, and what a look at the directories changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::FollowOptions;
-use super::generation::{Generation, Place};
+use super::generation::{Generation, Likeness, Place};
 use super::look::Look;
 use super::names;
+use super::tail::Order;
 use crate::source::SourceError;
 use crate::source::files::position::Position;
 
@@ -19,6 +20,8 @@ const GONE_KEPT: usize = 1_000;
 const ROTATED_KEPT: usize = 64;
 /// Files that stay open while nothing is read of them.
 const OPEN_KEPT: usize = 256;
+/// Names of partitions that were forgotten, and not given to another task since.
+const RETIRED_KEPT: usize = 10_000;
 /// Longest pause between two tries to open a file that is refused, in looks.
 const LONGEST_PAUSE: u64 = 64;
 
@@ -29,6 +32,10 @@ pub(super) struct Registry {
     /// By the order in which they were found.
     pub(super) generations: BTreeMap<u64, Generation>,
     labels: BTreeSet<Arc<str>>,
+    /// Labels that were forgotten, and by which task: two tasks must not speak of one in the same epoch.
+    retired: HashMap<Arc<str>, usize>,
+    /// The same, oldest first.
+    retired_order: VecDeque<Arc<str>>,
     pub(super) tasks: usize,
     pub(super) looks: u64,
     next: u64,
@@ -62,6 +69,8 @@ impl Registry {
             options,
             generations: BTreeMap::new(),
             labels: BTreeSet::new(),
+            retired: HashMap::new(),
+            retired_order: VecDeque::new(),
             tasks,
             looks: 0,
             next: 0,
@@ -82,6 +91,7 @@ impl Registry {
     fn restore(&mut self, restored: Vec<(String, Position)>) {
         let mut shares = vec![0u64; self.tasks];
         let mut together: BTreeMap<String, usize> = BTreeMap::new();
+        let mut by_inode: HashMap<u64, Vec<u64>> = HashMap::new();
         for (label, position) in restored {
             let (log, number) = match label.rsplit_once('#') {
                 Some((log, number)) => (log, number.parse().unwrap_or(1)),
@@ -89,12 +99,46 @@ impl Registry {
             };
             self.number = self.number.max(u64::saturating_add(number, 1));
             let least = (0..self.tasks).min_by_key(|&task| shares[task]).unwrap_or(0);
-            let task = *together.entry(log.to_owned()).or_insert(least);
+            // What rotation made of a log stays with it.
+            let origin = names::origins(log).find_map(|origin| together.get(&origin).copied());
+            let task = *together.entry(log.to_owned()).or_insert(origin.unwrap_or(least));
             shares[task] += 1 + position.size.saturating_sub(position.offset);
             let path = self.base.join(position.name.as_deref().unwrap_or(log));
+            let inode = position.file.map(|file| file.ino);
             let label: Arc<str> = label.into();
             self.labels.insert(Arc::clone(&label));
-            self.add(Generation::new(label, task, path, position));
+            let number = self.add(Generation::new(label, task, path, position));
+            by_inode.entry(inode.unwrap_or(0)).or_default().push(number);
+        }
+        let by_label: HashMap<&str, u64> =
+            self.generations.iter().map(|(number, generation)| (&*generation.label, *number)).collect();
+        let held = self.generations.iter().filter_map(|(number, generation)| {
+            Some((*number, *by_label.get(generation.position.copy_of.as_deref()?)?))
+        });
+        for (number, original) in held.collect::<Vec<_>>() {
+            if let Some(generation) = self.generations.get_mut(&number) {
+                generation.held = Some(original);
+            }
+        }
+        for same in by_inode.into_values().filter(|same| same.len() > 1) {
+            self.restore_one_of(&same);
+        }
+    }
+
+    /// A file that was known, and turned out to be the copy in which another one goes on, may still be in a checkpoint:
+    /// each task tells of its own.
+    fn restore_one_of(&mut self, numbers: &[u64]) {
+        for number in numbers {
+            let Some(untouched) = self.generations.get(number).filter(|generation| generation.is_untouched()) else {
+                continue;
+            };
+            let id = untouched.position.file;
+            let twin = |other: &u64| {
+                other != number && self.generations.get(other).is_some_and(|other| id.is_some_and(|id| other.is(&id)))
+            };
+            if numbers.iter().any(twin) {
+                self.forget(*number);
+            }
         }
     }
 
@@ -128,8 +172,8 @@ impl Registry {
         moved
     }
 
-    /// The next file with something to read.
-    pub(super) fn take(&mut self, task: usize) -> Option<(u64, &mut Generation)> {
+    /// The next file with something to read, and under which lease.
+    pub(super) fn take(&mut self, task: usize) -> Option<(u64, u64, Order)> {
         for _ in 0..self.ready[task].len() {
             let number = self.ready[task].pop_front()?;
             let Some(generation) = self.generations.get(&number) else { continue };
@@ -143,7 +187,8 @@ impl Registry {
             }
             let generation = self.generations.get_mut(&number)?;
             generation.reading = true;
-            return Some((number, generation));
+            generation.lease += 1;
+            return Some((number, generation.lease, Order::of(generation)));
         }
         None
     }
@@ -169,6 +214,7 @@ impl Registry {
         let Some(generation) = self.generations.get_mut(&number) else { return };
         generation.reading = false;
         (generation.dry, generation.size) = (size, generation.size.max(size));
+        generation.most = generation.most.max(size);
         generation.refused = 0;
         if generation.place == Place::Here && generation.handle.is_some() && !self.open.contains(&number) {
             self.open.push_back(number);
@@ -204,15 +250,12 @@ impl Registry {
         generation.reading = false;
     }
 
-    /// Problems are told once, and again when they come back. At the start they are errors.
-    pub(super) fn tell(&mut self, problems: Vec<SourceError>, opening: bool) -> Result<(), SourceError> {
+    /// Problems are told once, and again when they come back.
+    pub(super) fn tell(&mut self, problems: Vec<SourceError>) {
         let mut now = BTreeSet::new();
         for problem in problems {
-            if opening {
-                return Err(problem);
-            }
             let text = problem.to_string();
-            if !self.told.contains(&text) {
+            if !self.told.contains(&text) && now.insert(text.clone()) {
                 tracing::warn!("{text}; what is there is not read until it can be");
             }
             now.insert(text);
@@ -221,16 +264,41 @@ impl Registry {
             tracing::info!("no longer so: {mended}");
         }
         self.told = now;
-        Ok(())
     }
 
+    /// It is gone, and its position is kept, so that it is not read again if it comes back.
     pub(super) fn remember(&mut self, number: u64) {
+        if self.hand_over(number) {
+            return;
+        }
         let Some(generation) = self.generations.get_mut(&number) else { return };
+        generation.call_back();
         (generation.place, generation.handle) = (Place::Gone, None);
         if !std::mem::replace(&mut generation.position.done, true) {
             generation.moved = true;
         }
         self.gone.push_back(number);
+    }
+
+    /// A file that goes and of which there is a copy goes on in the copy, which else would be taken for a file of its
+    /// own. Whether there is one.
+    fn hand_over(&mut self, number: u64) -> bool {
+        let Some(generation) = self.generations.get(&number) else { return false };
+        let copies = self.generations.iter().filter(|(_, copy)| copy.held == Some(number) && copy.is_untouched());
+        let mut copies = copies.filter_map(|(other, copy)| Some((*other, copy.seen().ok().flatten()?)));
+        let found = copies.find_map(|(other, seen)| match generation.fits(&seen).ok()? {
+            true => Some((other, seen, true)),
+            false => generation.outgrew(&seen).ok()?.then_some((other, seen, false)),
+        });
+        let Some((other, seen, whole)) = found else { return false };
+        let Some(generation) = self.generations.get_mut(&number) else { return false };
+        if whole {
+            generation.go_on_in(&seen);
+        } else if generation.go_on_behind(&seen).is_err() {
+            return false;
+        }
+        self.forget(other);
+        true
     }
 
     /// Forgets what cannot come back, and the oldest of what may.
@@ -248,7 +316,8 @@ impl Registry {
         for number in away {
             let Some(generation) = self.generations.get(&number) else { continue };
             let torn = generation.size.saturating_sub(generation.position.offset);
-            if torn > 0 {
+            let copied = self.generations.values().any(|copy| copy.held == Some(number));
+            if torn > 0 && !copied {
                 tracing::warn!(
                     "{}: is not there any more, and its last {torn} bytes, behind line {}, never became a line; they are not read",
                     generation.name(),
@@ -256,14 +325,17 @@ impl Registry {
                 );
             }
             let deleted = generation.handle.as_ref().and_then(|handle| handle.metadata().ok());
-            if deleted.is_some_and(|data| std::os::unix::fs::MetadataExt::nlink(&data) == 0) {
-                self.forget(number);
-            } else {
+            if deleted.is_none_or(|data| std::os::unix::fs::MetadataExt::nlink(&data) > 0) {
                 self.remember(number);
+            } else if !self.hand_over(number) {
+                self.forget(number);
             }
         }
-        for number in rotated.iter().take(rotated.len().saturating_sub(ROTATED_KEPT)) {
-            self.forget(*number);
+        rotated.sort_by_key(|number| self.generations.get(number).map(Generation::age));
+        for &number in rotated.iter().take(rotated.len().saturating_sub(ROTATED_KEPT)) {
+            if !self.hand_over(number) {
+                self.forget(number);
+            }
         }
         while self.gone.len() > GONE_KEPT {
             if let Some(oldest) = self.gone.pop_front() {
@@ -274,22 +346,25 @@ impl Registry {
 
     pub(super) fn forget(&mut self, number: u64) {
         let Some(generation) = self.generations.remove(&number) else { return };
-        self.labels.remove(&generation.label);
-        self.forgotten[generation.task].push(generation.label);
+        let (label, task) = (generation.label, generation.task);
+        self.labels.remove(&label);
+        self.forgotten[task].push(Arc::clone(&label));
+        if self.retired.insert(Arc::clone(&label), task).is_none() {
+            self.retired_order.push_back(label);
+        }
+        if self.retired_order.len() > RETIRED_KEPT
+            && let Some(oldest) = self.retired_order.pop_front()
+        {
+            self.retired.remove(&oldest);
+        }
     }
 
     pub(super) fn make_ready(&mut self) {
-        let mut by_name: BTreeMap<&str, u64> = BTreeMap::new();
-        for (number, generation) in &self.generations {
-            if generation.place != Place::Gone {
-                by_name.insert(generation.name(), *number);
-            }
-        }
         let mut ready = vec![VecDeque::new(); self.tasks];
         for dirty in &mut self.dirty {
             dirty.clear();
         }
-        let mut held = Vec::new();
+        let mut untouched = Vec::new();
         for (&number, generation) in &self.generations {
             if generation.moved {
                 self.dirty[generation.task].push(number);
@@ -297,47 +372,125 @@ impl Registry {
             if generation.reading || !generation.has_more() || generation.not_before > self.looks {
                 continue;
             }
-            if generation.position.offset == 0 && self.is_held(generation, &by_name) {
-                held.push(number);
+            if generation.is_untouched() {
+                untouched.push(number);
             } else {
                 ready[generation.task].push_back(number);
             }
         }
         self.ready = ready;
-        for number in held {
-            let Some(generation) = self.generations.get_mut(&number) else { continue };
-            if !std::mem::replace(&mut generation.held, true) {
-                tracing::warn!(
-                    "{}: is a copy of what was read under another name, as rotation makes it; it is not read unless it \
-                     becomes a file of its own",
-                    generation.name()
-                );
+        self.let_in(untouched);
+    }
+
+    /// Files of which nothing was read may be read if they are no copies.
+    fn let_in(&mut self, untouched: Vec<u64>) {
+        if untouched.is_empty() {
+            return;
+        }
+        let mut by_name: HashMap<&str, Vec<u64>> = HashMap::new();
+        for (number, generation) in &self.generations {
+            if generation.place != Place::Gone {
+                let (name, log) = (generation.name(), generation.log());
+                by_name.entry(name).or_default().push(*number);
+                if log != name {
+                    by_name.entry(log).or_default().push(*number);
+                }
+            }
+        }
+        let judged: Vec<_> = untouched.into_iter().map(|number| (number, self.judge(number, &by_name))).collect();
+        for (number, judged) in judged {
+            match judged {
+                Judged::Own => {
+                    let Some(generation) = self.generations.get_mut(&number) else { continue };
+                    let moved = generation.moved;
+                    generation.hold(None);
+                    if generation.moved && !moved {
+                        self.dirty[generation.task].push(number);
+                    }
+                    self.ready[generation.task].push_back(number);
+                }
+                Judged::Copy(original) => {
+                    let label = self.generations.get(&original).map(|original| Arc::clone(&original.label));
+                    let Some(generation) = self.generations.get_mut(&number) else { continue };
+                    let moved = generation.moved;
+                    let news = generation.hold(label.map(|label| (original, label)));
+                    if generation.moved && !moved {
+                        self.dirty[generation.task].push(number);
+                    }
+                    if news {
+                        tracing::warn!(
+                            "{}: is a copy of what was read under another name, as rotation makes it; it is not read \
+                             unless it becomes a file of its own",
+                            generation.name()
+                        );
+                    }
+                }
+                Judged::Changed(original) => {
+                    // It was truncated in this moment: the next look knows of both.
+                    if let Some(original) = self.generations.get_mut(&original) {
+                        original.changed = original.position.line > 0;
+                        original.call_back();
+                    }
+                }
+                Judged::Later => {}
+                Judged::Refused(problem) => self.put_refused(number, &problem),
             }
         }
     }
 
     /// Whether nothing is in the file but what stands in another one, out of whose name its own was made.
-    fn is_held(&self, generation: &Generation, by_name: &BTreeMap<&str, u64>) -> bool {
-        let originals = names::origins(generation.name()).filter_map(|origin| by_name.get(&origin[..]).copied());
-        let originals = originals.filter_map(|number| self.generations.get(&number));
+    fn judge(&self, number: u64, by_name: &HashMap<&str, Vec<u64>>) -> Judged {
+        let Some(generation) = self.generations.get(&number) else { return Judged::Own };
+        let origins = names::origins(generation.name());
+        let originals = origins.filter_map(|origin| by_name.get(&origin[..])).flatten().copied();
+        let originals = originals.filter(|original| *original != number);
+        let originals = originals.filter_map(|number| Some((number, self.generations.get(&number)?)));
         let mut seen = None;
-        for original in originals {
-            let seen = seen.get_or_insert_with(|| generation.seen());
-            if seen.as_ref().is_some_and(|seen| original.begins_with(seen)) {
-                return true;
+        for (original, known) in originals {
+            let refuse = |error| Judged::Refused(SourceError::Io { path: generation.path.clone(), error });
+            let seen = match &seen {
+                Some(seen) => seen,
+                None => match generation.seen() {
+                    Ok(Some(there)) => seen.insert(there),
+                    // Not there: nothing is read of it before the next look.
+                    Ok(None) => return Judged::Own,
+                    Err(error) => return refuse(error),
+                },
+            };
+            match known.compare(seen) {
+                Ok(Likeness::Copy) => return Judged::Copy(original),
+                Ok(Likeness::Changed) => return Judged::Changed(original),
+                Ok(Likeness::Unknown) => return Judged::Later,
+                Ok(Likeness::Other) => {}
+                Err(error) => return refuse(error),
             }
         }
-        false
+        Judged::Own
     }
 
-    /// A partition's name for a file with this name.
-    pub(super) fn label(&mut self, name: &str) -> Arc<str> {
+    /// A partition's name for a file with this name, to be read by that task.
+    pub(super) fn label(&mut self, name: &str, task: usize) -> Arc<str> {
         let mut label: Arc<str> = name.into();
-        while self.labels.contains(&label) {
+        while self.labels.contains(&label) || self.retired.get(&label).is_some_and(|before| *before != task) {
             label = format!("{name}#{}", self.number).into();
             self.number += 1;
         }
         self.labels.insert(Arc::clone(&label));
+        // Forgotten, and not told yet: what is told now is the new one.
+        self.forgotten[task].retain(|forgotten| *forgotten != label);
         label
     }
+}
+
+/// What a file is of which nothing was read.
+enum Judged {
+    Own,
+    /// Of this one.
+    Copy(u64),
+    /// Perhaps of this one, which changed.
+    Changed(u64),
+    /// Not to be told yet.
+    Later,
+    /// It cannot be read.
+    Refused(SourceError),
 }

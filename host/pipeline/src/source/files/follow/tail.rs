@@ -63,8 +63,20 @@ pub(super) struct Tail {
     pub(super) header: Option<Arc<[String]>>,
     head: Vec<u8>,
     rows: Rows,
-    /// Its size when it was opened.
-    size: u64,
+    /// Its size when it was checked last.
+    pub(super) size: u64,
+    /// Up to where the file was read when it was checked last.
+    checked: u64,
+}
+
+/// What one step gave.
+pub(super) enum Stepped {
+    /// Rows, or at least a new position.
+    Taken(Taken),
+    /// No whole row is left.
+    Dry,
+    /// What was read before does not stand at its beginning any more, so that what was read now is something else.
+    Changed,
 }
 
 impl Tail {
@@ -118,36 +130,51 @@ impl Tail {
         let names = header.as_deref();
         let rows = Rows::new(window, Arc::clone(&label), &settings.format, &settings.hand_out, settings.longest, names)
             .map_err(|error| Refusal::Never(told(&label, &path, &position, 0, error)))?;
-        Ok(Self { label, path, position, handle, header, head, rows, size })
+        Ok(Self { label, path, position, handle, header, head, rows, size, checked: start })
     }
 
-    /// Whole rows, and moves the position behind them. `None` if there are no more.
-    pub(super) fn step(&mut self, most_bytes: usize, most_rows: u64) -> Result<Option<Taken>, SourceError> {
+    /// Whole rows, and moves the position behind them.
+    pub(super) fn step(&mut self, most_bytes: usize, most_rows: u64) -> Result<Stepped, SourceError> {
         let before = self.rows.window().offset();
         let taken = self
             .rows
             .next(most_bytes, most_rows)
             .map_err(|error| told(&self.label, &self.path, &self.position, self.rows.window().lines(), error))?;
+        let failed = |error| SourceError::Io { path: self.path.clone(), error };
         let window = self.rows.window();
-        if window.is_torn_apart() {
-            return Ok(None);
+        let (offset, filled) = (window.offset(), window.offset() + window.left() as u64);
+        // More of it may be there than when it was opened.
+        let longer = self.head.len() < HEAD && (self.head.len() as u64) < offset;
+        let head = if longer { Some(read_at(&self.handle, 0, HEAD).map_err(failed)?) } else { None };
+        if window.is_torn_apart() || filled > self.checked || longer {
+            // A file may be truncated and written anew while it is read. Looked at behind the reading, because what is
+            // whole now was whole before.
+            let size = self.handle.metadata().map_err(failed)?.len();
+            let ends = |head: &Vec<u8>| {
+                offset > HEAD as u64 || head[..head.len().min(offset as usize)].ends_with(window.tail())
+            };
+            if !self.position.fits(&self.handle, size).map_err(failed)? || !head.as_ref().is_none_or(ends) {
+                return Ok(Stepped::Changed);
+            }
+            (self.checked, self.size) = (filled, self.size.max(size));
         }
-        let moved = window.offset() > before;
-        if moved || window.offset() > self.position.offset {
+        if window.is_torn_apart() {
+            return Ok(Stepped::Dry);
+        }
+        self.head = head.unwrap_or(std::mem::take(&mut self.head));
+        let moved = offset > before;
+        if moved || offset > self.position.offset {
             let position = &mut self.position;
-            position.offset = window.offset();
+            position.offset = offset;
             position.line = window.lines();
             position.tail = digest(window.tail());
-            // More of it may be there than when it was opened.
-            if self.head.len() < HEAD && (self.head.len() as u64) < position.offset {
-                self.head = read_at(&self.handle, 0, HEAD)
-                    .map_err(|error| SourceError::Io { path: self.path.clone(), error })?;
-            }
             position.cover_head(&self.head, false);
+            position.cover_marks(&self.head);
             position.done = false;
             position.size = self.size.max(position.offset);
         }
-        Ok(taken.filter(|taken| moved || taken.rows > 0 || !taken.bad.is_empty()))
+        let taken = taken.filter(|taken| moved || taken.rows > 0 || !taken.bad.is_empty());
+        Ok(taken.map_or(Stepped::Dry, Stepped::Taken))
     }
 
     /// Up to where it was looked at.

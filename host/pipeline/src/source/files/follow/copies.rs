@@ -1,0 +1,265 @@
+//! Finds what was read of a file in another one: a copy, or the file under another name on another disk.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+
+use super::generation::{Generation, Place};
+use super::look::Seen;
+use super::names;
+use super::recognise::Round;
+use super::registry::Registry;
+use super::strangers::Strangers;
+use crate::source::SourceError;
+use crate::source::files::position::{HEAD, read_at, read_tail};
+use crate::source::window::digest;
+
+/// A file in which what was read of another one was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Copied {
+    /// Nobody had it.
+    Stranger(usize),
+    /// It is known, and nothing was read of it.
+    Untouched(u64),
+}
+
+impl Registry {
+    /// Files that have less in them than was read, or something else: were they copied before?
+    pub(super) fn find_copies(&mut self, strangers: &mut Strangers, round: &mut Round) -> Result<(), SourceError> {
+        let shrunk = std::mem::take(&mut round.shrunk);
+        let mut found = self.find_old(&shrunk, strangers, round);
+        if found.len() < shrunk.len() {
+            // Renaming under way may hide a file from a look.
+            self.list_again(strangers, round);
+            found = self.find_old(&shrunk, strangers, round);
+        }
+        for number in shrunk {
+            let Some(generation) = self.generations.get(&number) else { continue };
+            if round.unsettled.contains(&generation.path) {
+                continue;
+            }
+            match found.remove(&number).and_then(|copy| self.take_copy(copy, strangers)) {
+                Some(copy) => {
+                    let (name, task) = (generation_name(self, number), self.task_of(number));
+                    let now = self.generations.get(&number).and_then(|generation| generation.seen().ok().flatten());
+                    self.go_on(number, &copy)?;
+                    let known = |seen: &Seen| {
+                        self.generations.values().any(|other| other.place == Place::Here && other.is(&seen.id))
+                    };
+                    if let Some(seen) = now.filter(|seen| !known(seen)) {
+                        let label = self.label(&name, task);
+                        let mut new = Generation::of(label, task, &seen);
+                        new.after = Some(number);
+                        self.add(new);
+                    }
+                }
+                None => self.start_again(number, round.opening)?,
+            }
+        }
+        self.are_cut(std::mem::take(&mut round.cut), strangers)
+    }
+
+    fn task_of(&self, number: u64) -> usize {
+        self.generations.get(&number).map_or(0, |generation| generation.task)
+    }
+
+    /// Where what was read of these files is now. Those of which that cannot be told yet are unsettled.
+    pub(super) fn find_old(
+        &self,
+        wanted: &[u64],
+        strangers: &mut Strangers,
+        round: &mut Round,
+    ) -> HashMap<u64, Copied> {
+        if wanted.is_empty() {
+            return HashMap::new();
+        }
+        // What is known of the wanted ones is older than this: a copy of them is whole by now.
+        strangers.refresh();
+        let untouched = self
+            .generations
+            .iter()
+            .filter(|(number, generation)| generation.is_untouched() && !wanted.contains(number));
+        let untouched: Vec<(Copied, Seen)> = untouched
+            .filter_map(|(number, generation)| Some((Copied::Untouched(*number), generation.seen().ok().flatten()?)))
+            .collect();
+        let files = strangers.files.iter().enumerate();
+        let files = files.filter_map(|(index, seen)| Some((Copied::Stranger(index), seen.as_ref()?)));
+        let files: Vec<(Copied, &Seen)> = files.chain(untouched.iter().map(|(copied, seen)| (*copied, seen))).collect();
+        let mut unreadable = Vec::new();
+        let whole = self.find_content(wanted, files.iter().map(|(_, seen)| Some(*seen)), &mut unreadable);
+        let mut found: HashMap<u64, Copied> =
+            whole.into_iter().map(|(number, index)| (number, files[index].0)).collect();
+        for number in wanted {
+            let Some(generation) = self.generations.get(number).filter(|_| !found.contains_key(number)) else {
+                continue;
+            };
+            let unread = unreadable.iter().find(|(index, _)| belongs(generation, files[*index].1));
+            if let Some((index, error)) = unread {
+                round.unsettled.insert(generation.path.clone());
+                // Renamed in this moment, or gone: the next look tells.
+                if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Other) {
+                    let error = io::Error::new(error.kind(), error.to_string());
+                    round.problems.push(SourceError::Io { path: files[*index].1.path.clone(), error });
+                }
+            } else if let Some(short) = self.find_short(*number, generation, &files, &found) {
+                found.insert(*number, short);
+            }
+        }
+        found
+    }
+
+    /// A copy that was made before all that was read was written.
+    fn find_short(
+        &self,
+        number: u64,
+        generation: &Generation,
+        files: &[(Copied, &Seen)],
+        found: &HashMap<u64, Copied>,
+    ) -> Option<Copied> {
+        let shorter = files.iter().filter(|(copied, seen)| {
+            let held = matches!(copied, Copied::Untouched(copy)
+                if self.generations.get(copy).is_some_and(|copy| copy.held == Some(number)));
+            let short = seen.size > 0 && seen.size < generation.position.offset;
+            let free = !found.values().any(|other| other == copied);
+            free && short
+                && (held
+                    || generation.shrank() && belongs(generation, seen) && generation.outgrew(seen).unwrap_or(false))
+        });
+        // The newest one.
+        shorter.max_by_key(|(_, seen)| seen.modified).map(|(copied, _)| *copied)
+    }
+
+    /// It is nobody's any more.
+    pub(super) fn take_copy(&mut self, copied: Copied, strangers: &mut Strangers) -> Option<Seen> {
+        match copied {
+            Copied::Stranger(index) => strangers.files[index].take(),
+            Copied::Untouched(number) => {
+                let seen = self.generations.get(&number)?.seen().ok().flatten();
+                self.forget(number);
+                seen
+            }
+        }
+    }
+
+    /// A file goes on in another one, which has all that was read of it, or at least a part.
+    pub(super) fn go_on(&mut self, number: u64, copy: &Seen) -> Result<(), SourceError> {
+        let Some(generation) = self.generations.get(&number) else { return Ok(()) };
+        let lost = generation.unread_behind(copy);
+        if lost > 0 {
+            let cut = cut_off(generation, lost, Some(copy.name.clone()));
+            self.lose(cut, true)?;
+        }
+        let Some(generation) = self.generations.get_mut(&number) else { return Ok(()) };
+        tracing::info!("{} was copied to {}, or moved there; that is read to its end", generation.name(), copy.name);
+        if copy.size >= generation.position.offset {
+            generation.go_on_in(copy);
+            return Ok(());
+        }
+        let failed = |error| SourceError::Io { path: copy.path.clone(), error };
+        generation.go_on_behind(copy).map_err(failed)
+    }
+
+    /// There is no copy of a file that has not in it what was read.
+    fn start_again(&mut self, number: u64, opening: bool) -> Result<(), SourceError> {
+        let Some(generation) = self.generations.get(&number) else { return Ok(()) };
+        if generation.position.line > 0 {
+            let unread = generation.unread();
+            let unseen = (opening || !generation.verified) && !generation.was_renamed();
+            self.lose(cut_off(generation, unread, None), unread > 0 || unseen)?;
+        }
+        if let Some(generation) = self.generations.get_mut(&number) {
+            generation.start_again();
+        }
+        Ok(())
+    }
+
+    /// Files that were shortened behind what was read of them. A torn line may be taken back, a whole one may not.
+    fn are_cut(&mut self, cut: Vec<u64>, strangers: &Strangers) -> Result<(), SourceError> {
+        for number in cut {
+            let Some(generation) = self.generations.get(&number) else { continue };
+            let copied = |seen: &Seen| seen.size >= generation.most && belongs(generation, seen);
+            let untouched = self.generations.values().filter(|other| other.is_untouched());
+            let elsewhere = generation.position.line == 0
+                && (strangers.iter().any(copied)
+                    || untouched.filter_map(|other| other.seen().ok().flatten()).any(|seen| copied(&seen)));
+            if generation.most > generation.dry && !elsewhere {
+                let lost = generation.most - generation.size;
+                self.lose(cut_off(generation, lost, None), true)?;
+            }
+            let Some(generation) = self.generations.get_mut(&number) else { continue };
+            generation.call_back();
+            (generation.most, generation.dry) = (generation.size, generation.position.offset);
+            generation.position.size = generation.position.size.min(generation.size);
+        }
+        Ok(())
+    }
+
+    /// Which of the files has all that was read of each of the wanted ones, and which could not be read.
+    pub(super) fn find_content<'a>(
+        &self,
+        wanted: &[u64],
+        files: impl Iterator<Item = Option<&'a Seen>>,
+        unreadable: &mut Vec<(usize, io::Error)>,
+    ) -> HashMap<u64, usize> {
+        let mut found = HashMap::new();
+        let mut heads: BTreeMap<u64, HashMap<&str, Vec<u64>>> = BTreeMap::new();
+        for (number, generation) in wanted.iter().filter_map(|number| Some((*number, self.generations.get(number)?))) {
+            let position = &generation.position;
+            if position.line > 0 {
+                heads.entry(position.head_len).or_default().entry(&position.head).or_default().push(number);
+            }
+        }
+        for (index, seen) in files.enumerate() {
+            let Some(seen) = seen.filter(|seen| seen.size > 0 && found.len() < wanted.len()) else { continue };
+            let opened = seen.open().and_then(|(file, _)| Ok((read_at(&file, 0, HEAD)?, file)));
+            let (head, file) = match opened {
+                Ok(opened) => opened,
+                Err(error) => {
+                    unreadable.push((index, error));
+                    continue;
+                }
+            };
+            let lengths = heads.iter().take_while(|(length, _)| **length <= head.len() as u64);
+            let alike =
+                lengths.filter_map(|(length, heads)| heads.get(&digest(&head[..*length as usize])[..])).flatten();
+            let same = alike.copied().find(|number| {
+                !found.contains_key(number)
+                    && self.generations.get(number).is_some_and(|generation| {
+                        tells(generation, seen)
+                            && seen.size >= generation.position.offset
+                            && read_tail(&file, generation.position.offset)
+                                .is_ok_and(|tail| digest(&tail) == generation.position.tail)
+                    })
+            });
+            if let Some(number) = same {
+                found.insert(number, index);
+            }
+        }
+        found
+    }
+}
+
+fn generation_name(registry: &Registry, number: u64) -> String {
+    registry.generations.get(&number).map_or_else(String::new, |generation| generation.name().to_owned())
+}
+
+fn cut_off(generation: &Generation, unread: u64, copy: Option<String>) -> SourceError {
+    SourceError::CutOff {
+        partition: generation.label.to_string(),
+        name: generation.name().to_owned(),
+        line: generation.position.line,
+        unread,
+        copy,
+    }
+}
+
+/// Whether the name says that it is the file, or was made out of it: a name that rotation makes of the log's.
+fn belongs(generation: &Generation, seen: &Seen) -> bool {
+    let (name, log) = (generation.name(), generation.log());
+    seen.name == name || seen.name == log || names::origins(&seen.name).any(|origin| origin == name || origin == log)
+}
+
+/// Whether content that is the same tells that it is the same file: a single line, as a header is, does not, unless the
+/// name tells too.
+pub(super) fn tells(generation: &Generation, seen: &Seen) -> bool {
+    generation.position.line > 1 || belongs(generation, seen)
+}

@@ -1,0 +1,484 @@
+//! What must not make rows of followed files come twice, and what must not lose them in silence.
+
+#[allow(dead_code, reason = "each test file uses its part")]
+mod source_support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
+
+use source_support::followed::{Followed, is_root};
+use source_support::told;
+use tidegate_pipeline::source::SourceError;
+use tidegate_pipeline::source::files::{FollowOptions, Format, OnLostRows};
+
+/// One test at a time, because all hear what is told.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    static LISTEN: Once = Once::new();
+    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    LISTEN.call_once(told::listen);
+    told::take();
+    alone
+}
+
+fn followed(pattern: &str, on_lost_rows: OnLostRows) -> Followed {
+    Followed::with(pattern, Format::Raw, |options| {
+        options.follow = Some(FollowOptions { poll: Duration::ZERO, on_lost_rows });
+    })
+}
+
+/// Rows that tell themselves apart, and are long enough to be told by their beginning.
+fn rows(kind: char, end: usize) -> Vec<String> {
+    (1..=end).map(|n| format!("{kind}{n:05} and the rest of a row of this length")).collect()
+}
+
+fn lines(kind: char, end: usize) -> String {
+    rows(kind, end).iter().map(|row| format!("{row}\n")).collect()
+}
+
+#[track_caller]
+fn each_once(f: &Followed, kinds: &[(char, usize)]) {
+    let mut read = f.rows.clone();
+    read.sort();
+    let mut expected: Vec<String> = kinds.iter().flat_map(|(kind, end)| rows(*kind, *end)).collect();
+    expected.sort();
+    assert!(read == expected, "{} rows, expected {}; {:#?}", read.len(), expected.len(), f.positions);
+}
+
+#[track_caller]
+fn says(parts: &[&str]) {
+    let told = told::take();
+    assert!(told.iter().any(|text| parts.iter().all(|part| text.contains(part))), "{parts:?}: {told:#?}");
+}
+
+#[track_caller]
+fn stops(result: Result<(), SourceError>, parts: &[&str]) {
+    let error = result.unwrap_err();
+    let text = error.to_string();
+    assert!(error.permanent() && parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
+}
+
+fn truncate(f: &Followed, name: &str) {
+    fs::OpenOptions::new().write(true).open(f.dir.path().join(name)).unwrap().set_len(0).unwrap();
+}
+
+fn copy(f: &Followed, from: &str, to: &str) {
+    fs::copy(f.dir.path().join(from), f.dir.path().join(to)).unwrap();
+}
+
+fn mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_at_a_restart_is_waited_for_and_never_read_again() {
+    let _alone = alone();
+    for policy in [OnLostRows::Stop, OnLostRows::Warn] {
+        let mut f = followed("app.log*", policy);
+        f.as_nobody = is_root();
+        f.write("app.log", &lines('d', 20));
+        f.open();
+        f.read();
+        f.readers.clear();
+        let path = f.dir.path().join("app.log");
+        // Whoever is not root writes first.
+        f.append("app.log", &lines('e', 5));
+        mode(&path, 0o000);
+        f.open();
+        f.read();
+        each_once(&f, &[('d', 20)]);
+        says(&["app.log", "Permission denied"]);
+        f.open();
+        mode(&path, 0o644);
+        for _ in 0..100 {
+            f.read();
+        }
+        each_once(&f, &[('d', 20), ('e', 5)]);
+        assert!(!told::take().iter().any(|text| text.contains("truncated")));
+    }
+}
+
+#[test]
+fn a_copy_that_cannot_be_opened_is_waited_for() {
+    let _alone = alone();
+    for restart in [false, true] {
+        let mut f = followed("app.log", OnLostRows::Stop);
+        f.as_nobody = is_root();
+        f.write("app.log", &lines('d', 20));
+        f.open();
+        f.read();
+        f.append("app.log", &lines('e', 5));
+        copy(&f, "app.log", "app.log.1");
+        let path = f.dir.path().join("app.log.1");
+        mode(&path, 0o000);
+        truncate(&f, "app.log");
+        f.append("app.log", &lines('f', 3));
+        if restart {
+            f.open();
+        }
+        f.read();
+        says(&["app.log.1", "Permission denied"]);
+        mode(&path, 0o644);
+        f.read();
+        each_once(&f, &[('d', 20), ('e', 5), ('f', 3)]);
+    }
+}
+
+#[test]
+fn a_log_copied_and_truncated_while_a_backlog_of_it_is_read_comes_once() {
+    let _alone = alone();
+    for tasks in [1, 2] {
+        for (refilled, most_bytes) in [(10, 1), (1, 100), (900, 4000), (3000, 4000)] {
+            for before in 1..4 {
+                let mut f = followed("app.log*", OnLostRows::Stop);
+                (f.tasks, f.most_bytes) = (tasks, most_bytes);
+                f.write("app.log", &lines('d', 1000));
+                f.open();
+                for _ in 0..before {
+                    f.call(0).unwrap();
+                }
+                copy(&f, "app.log", "app.log.1");
+                for task in 0..tasks as usize {
+                    f.call(task).unwrap();
+                }
+                truncate(&f, "app.log");
+                f.append("app.log", &lines('e', refilled));
+                f.most_bytes = 1 << 20;
+                f.read();
+                each_once(&f, &[('d', 1000), ('e', refilled)]);
+                f.open();
+                f.read();
+                each_once(&f, &[('d', 1000), ('e', refilled)]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_log_truncated_and_written_anew_behind_what_is_buffered_of_it_is_never_taken_for_its_continuation() {
+    let _alone = alone();
+    let mut f = followed("app.log*", OnLostRows::Stop);
+    // More than one block.
+    let many = 60_000;
+    f.write("app.log", &lines('d', many));
+    f.open();
+    f.most_bytes = 1000;
+    f.call(0).unwrap();
+    copy(&f, "app.log", "app.log.1");
+    truncate(&f, "app.log");
+    f.append("app.log", &lines('e', many + 1));
+    f.most_bytes = 1 << 20;
+    f.read();
+    each_once(&f, &[('d', many), ('e', many + 1)]);
+}
+
+#[test]
+fn a_copy_made_before_the_last_rows_that_were_read_is_not_read_again() {
+    let _alone = alone();
+    for seen in [false, true] {
+        for restart in [false, true] {
+            let mut f = followed("app.log*", OnLostRows::Warn);
+            f.write("app.log", &lines('d', 3));
+            f.open();
+            f.read();
+            f.append("app.log", &lines('e', 2));
+            copy(&f, "app.log", "app.log.1");
+            if seen {
+                f.read();
+            }
+            f.append("app.log", &lines('f', 2));
+            if seen {
+                f.read();
+            } else {
+                // Read by a task that was under way.
+                f.call(0).unwrap();
+            }
+            truncate(&f, "app.log");
+            f.append("app.log", &lines('g', 1));
+            if restart {
+                f.open();
+            }
+            f.read();
+            each_once(&f, &[('d', 3), ('e', 2), ('f', 2), ('g', 1)]);
+        }
+    }
+}
+
+#[test]
+fn several_names_of_a_file_are_one_from_the_start_on() {
+    let _alone = alone();
+    let mut f = followed("*", OnLostRows::Stop);
+    let dir = f.dir.path().to_owned();
+    f.write("app.log", &lines('d', 10));
+    symlink("app.log", dir.join("a-link")).unwrap();
+    fs::hard_link(dir.join("app.log"), dir.join("twin")).unwrap();
+    f.open();
+    f.read();
+    each_once(&f, &[('d', 10)]);
+    assert_eq!(f.positions.keys().collect::<Vec<_>>(), ["app.log"], "a name that is no link counts");
+    f.append("twin", &lines('e', 2));
+    f.open();
+    f.read();
+    // The symbolic link leads to the new file, and the hard link is the old one.
+    f.rename("app.log", "app.1");
+    f.write("app.log", &lines('f', 3));
+    f.read();
+    f.open();
+    f.append("twin", &lines('g', 1));
+    f.read();
+    each_once(&f, &[('d', 10), ('e', 2), ('f', 3), ('g', 1)]);
+    f.readers.clear();
+    f.remove("app.1");
+    f.open();
+    f.append("twin", &lines('h', 1));
+    f.read();
+    each_once(&f, &[('d', 10), ('e', 2), ('f', 3), ('g', 1), ('h', 1)]);
+}
+
+#[test]
+fn a_link_that_is_led_to_the_next_file_reads_neither_twice() {
+    let _alone = alone();
+    for restart in [false, true] {
+        let mut f = followed("*", OnLostRows::Stop);
+        let dir = f.dir.path().to_owned();
+        f.write("day1.log", &lines('d', 3));
+        symlink("day1.log", dir.join("current")).unwrap();
+        f.open();
+        f.read();
+        f.write("day2.log", &lines('e', 3));
+        fs::remove_file(dir.join("current")).unwrap();
+        symlink("day2.log", dir.join("current")).unwrap();
+        if restart {
+            f.open();
+        }
+        f.append("current", &lines('f', 2));
+        f.read();
+        each_once(&f, &[('d', 3), ('e', 3), ('f', 2)]);
+    }
+}
+
+#[test]
+fn a_truncation_that_loses_bytes_known_to_be_unread_stops_a_running_pipeline() {
+    let _alone = alone();
+    // A torn line; whole rows of a backlog; rows of a file of which nothing was read yet.
+    let cases: [(&str, usize, &[&str]); 3] = [
+        ("torn", 1 << 20, &["app.log", "after line 20", "4 bytes that were seen", "on-lost-rows"]),
+        ("", 1, &["app.log", "after line 1", "bytes that were seen", "on-lost-rows"]),
+        ("", 0, &["app.log", "after line 0", "bytes that were seen", "on-lost-rows"]),
+    ];
+    for (torn, most_bytes, parts) in cases {
+        for policy in [OnLostRows::Stop, OnLostRows::Warn] {
+            let mut f = followed("*.log", policy);
+            f.write("app.log", &format!("{}{torn}", lines('d', 20)));
+            f.write("before.log", &lines('b', 1000));
+            if most_bytes == 0 {
+                // Its turn comes later.
+                f.write("aaa.log", &lines('a', 1000));
+                f.write("app.log", &lines('d', 20));
+            }
+            f.most_bytes = most_bytes.max(1);
+            f.open();
+            match most_bytes {
+                0 => drop(f.call(0).unwrap()),
+                1 => {
+                    while !f.rows.iter().any(|row| row.starts_with('d')) {
+                        f.call(0).unwrap();
+                    }
+                }
+                _ => drop(f.read()),
+            }
+            truncate(&f, "app.log");
+            f.append("app.log", "new\n");
+            f.most_bytes = 1 << 20;
+            match policy {
+                OnLostRows::Stop => stops(f.try_read(), parts),
+                OnLostRows::Warn => {
+                    f.read();
+                    says(&parts[..3]);
+                    assert!(f.rows.contains(&"new".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_without_the_bytes_that_were_seen_stops_the_pipeline() {
+    let _alone = alone();
+    let mut f = followed("app.log", OnLostRows::Stop);
+    f.write("app.log", &lines('d', 5));
+    f.open();
+    f.read();
+    copy(&f, "app.log", "app.log.1");
+    f.append("app.log", "half a row");
+    f.read();
+    truncate(&f, "app.log");
+    stops(f.try_read(), &["app.log.1 ends before", "10 bytes that were seen"]);
+}
+
+#[test]
+fn a_torn_line_may_be_taken_back_and_whole_rows_may_not() {
+    let _alone = alone();
+    let mut f = followed("app.log", OnLostRows::Stop);
+    f.write("app.log", &format!("{}torn", lines('d', 2)));
+    f.open();
+    f.read();
+    f.write("app.log", &lines('d', 2));
+    f.read();
+    f.append("app.log", &lines('e', 1));
+    f.read();
+    each_once(&f, &[('d', 2), ('e', 1)]);
+    // Nothing is known to be lost, so that a truncation is told and no more.
+    f.write("app.log", "new\n");
+    f.read();
+    says(&["truncated or overwritten after line 3", "if any, are lost"]);
+}
+
+#[test]
+fn a_file_that_is_gone_at_a_restart_is_told_even_if_it_was_read_to_its_end() {
+    let _alone = alone();
+    let mut f = followed("*.log", OnLostRows::Stop);
+    f.write("app.log", &lines('d', 5));
+    f.open();
+    f.read();
+    f.readers.clear();
+    f.append("app.log", &lines('e', 5));
+    f.remove("app.log");
+    f.open();
+    says(&["app.log (line 5)", "appended between the last look", "lost"]);
+    f.open();
+    assert!(!told::take().iter().any(|text| text.contains("app.log")), "once is enough");
+    // What is known to be unread is another matter.
+    f.write("b.log", &format!("{}torn", lines('b', 1)));
+    f.read();
+    f.readers.clear();
+    f.remove("b.log");
+    stops(f.try_open(), &["b.log", "4 more bytes"]);
+}
+
+#[test]
+fn a_copy_is_found_under_its_later_name() {
+    let _alone = alone();
+    for pattern in ["app.log", "app.log*", "*"] {
+        for read in [1, 5] {
+            let mut f = followed(pattern, OnLostRows::Stop);
+            f.write("app.log", &lines('d', read));
+            f.open();
+            f.read();
+            f.readers.clear();
+            f.append("app.log", &lines('e', 20));
+            copy(&f, "app.log", "app.log.1");
+            truncate(&f, "app.log");
+            f.append("app.log", &lines('f', 20));
+            f.rename("app.log.1", "app.log.2");
+            f.rename("app.log", "app.log.1");
+            f.write("app.log", &lines('g', 1));
+            f.open();
+            f.read();
+            each_once(&f, &[('d', read), ('e', 20), ('f', 20), ('g', 1)]);
+        }
+    }
+}
+
+#[test]
+fn a_name_of_a_partition_is_never_told_of_by_two_tasks_in_one_run() {
+    let _alone = alone();
+    // `Followed` checks it. The copy is known from before it was filled, and goes; its name comes again.
+    for tasks in 1..4 {
+        let mut f = followed("*", OnLostRows::Warn);
+        f.tasks = tasks;
+        for other in 0..tasks {
+            f.write(&format!("other{other}.log"), &lines('o', 1));
+        }
+        f.write("b.log", &lines('d', 3));
+        f.open();
+        f.read();
+        f.write("b.log.1", "");
+        f.read();
+        f.readers.clear();
+        copy(&f, "b.log", "b.log.1");
+        truncate(&f, "b.log");
+        f.append("b.log", &lines('e', 1));
+        f.open();
+        f.rename("b.log.1", "b.log.2");
+        copy(&f, "b.log", "b.log.1");
+        f.read();
+        f.remove("b.log.1");
+        for _ in 0..20 {
+            f.read();
+        }
+        f.write("b.log.1", &lines('x', 1));
+        f.read();
+        let rows = f.rows.iter().filter(|row| !row.starts_with('o')).count();
+        assert_eq!(rows, 5, "{:#?}", f.rows);
+    }
+}
+
+#[test]
+fn copies_that_were_read_long_ago_and_forgotten_are_not_read_again() {
+    let _alone = alone();
+    for restart_often in [false, true] {
+        let mut f = followed("app.log", OnLostRows::Stop);
+        let rotate = |f: &Followed| {
+            let mut last = 1;
+            while f.dir.path().join(format!("app.log.{last}")).exists() {
+                last += 1;
+            }
+            for number in (1..last).rev() {
+                f.rename(&format!("app.log.{number}"), &format!("app.log.{}", number + 1));
+            }
+            copy(f, "app.log", "app.log.1");
+            truncate(f, "app.log");
+        };
+        f.write("app.log", "");
+        f.open();
+        let mut expected = Vec::new();
+        for n in 0..110 {
+            let rows = format!("{n:03} of a row that is long enough\n{n:03} and one more of the same length\n");
+            f.append("app.log", &rows);
+            expected.extend(rows.lines().map(str::to_owned));
+            if n < 100 {
+                f.read();
+            } else if n == 100 {
+                f.readers.clear();
+            }
+            rotate(&f);
+            if restart_often && n % 9 == 0 && n < 100 {
+                f.open();
+            }
+        }
+        f.open();
+        f.read();
+        f.open();
+        f.read();
+        f.rows.sort();
+        expected.sort();
+        assert_eq!(f.rows, expected);
+        assert!(f.positions.len() < 90, "{}", f.positions.len());
+    }
+}
+
+#[test]
+fn of_two_rotations_between_two_looks_the_file_in_the_middle_is_read() {
+    let _alone = alone();
+    for pattern in ["app.log", "app.log*"] {
+        for read in [true, false] {
+            let mut f = followed(pattern, OnLostRows::Stop);
+            f.write("app.log", &lines('d', 30));
+            f.open();
+            f.read();
+            if read {
+                f.read();
+            }
+            for kind in ['e', 'f'] {
+                f.rename("app.log", "app.log.1");
+                f.write("app.log", &lines(kind, 10));
+            }
+            f.read();
+            each_once(&f, &[('d', 30), ('e', 10), ('f', 10)]);
+        }
+    }
+}

@@ -1,0 +1,562 @@
+//! Very many short lives of a log directory: whatever happens in it, and wherever it is looked at, left and come back
+//! to, no row comes twice, and none is missing but those that were taken away, which is told.
+//!
+//! `TIDEGATE_LIVES=20000` makes more of them; `TIDEGATE_SEED=17` shows what happens in one.
+
+#[allow(dead_code, reason = "each test file uses its part")]
+mod source_support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use source_support::followed::{Followed, is_root};
+use source_support::told;
+use tidegate_pipeline::source::SourceError;
+use tidegate_pipeline::source::files::{FollowOptions, Format, OnLostRows};
+
+/// Lives in one run of the test.
+const LIVES: u64 = 800;
+
+/// Numbers that are the same for the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % sides
+    }
+
+    /// Once in so many times.
+    fn one_in(&mut self, times: u64) -> bool {
+        self.roll(times) == 0
+    }
+
+    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.roll(from.len() as u64) as usize]
+    }
+}
+
+/// A log and what is still to be done to it.
+#[derive(Debug, Default)]
+struct Log {
+    name: &'static str,
+    /// The rest of a line that was written in part, and of which row it is.
+    torn: Option<(String, String)>,
+    /// What comes next of a rotation under way; the last comes first.
+    todo: Vec<Step>,
+    /// A program still writes to the file that was renamed.
+    late: bool,
+}
+
+/// What a rotation consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    /// From the file with this number, 0 being the log itself, to the next one.
+    Rename(u64),
+    Create,
+    /// An empty one, under this number.
+    CopyBegin,
+    /// So many bytes of it at most.
+    Copy(usize),
+    Truncate,
+    Delete(u64),
+}
+
+/// A directory, and a reader that comes and goes.
+struct Life {
+    dice: Dice,
+    followed: Followed,
+    logs: Vec<Log>,
+    rows: u64,
+    width: u64,
+    /// Rotated files that are kept, about.
+    keep: u64,
+    clock: u64,
+    /// Which rows were written into each file, by inode.
+    content: BTreeMap<u64, BTreeSet<String>>,
+    written: BTreeSet<String>,
+    /// Rows that were taken away, and have to be told of if they are missing.
+    taken: BTreeSet<String>,
+    /// Rows of which nobody can know.
+    unknown: BTreeSet<String>,
+    /// What was truncated out of files.
+    truncated: Vec<BTreeSet<String>>,
+    /// Inodes are not given again while these are open.
+    kept: Vec<File>,
+    up: bool,
+    cut: (usize, BTreeMap<String, String>),
+    /// The error with which it ended, if it did.
+    ended: Option<SourceError>,
+    trace: bool,
+}
+
+impl Life {
+    fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let pattern = *dice.pick(&["app.log", "app.log*", "*", "*.log*"]);
+        let stop = dice.one_in(2);
+        let tasks = 1 + dice.roll(2) as u32;
+        let mut followed = Followed::with(pattern, Format::Raw, |options| {
+            let on_lost_rows = if stop { OnLostRows::Stop } else { OnLostRows::Warn };
+            options.follow = Some(FollowOptions { poll: Duration::ZERO, on_lost_rows });
+        });
+        followed.tasks = tasks;
+        followed.as_nobody = is_root();
+        followed.most_bytes = *dice.pick(&[1, 60, 200, 1 << 20]);
+        let names: &[&str] =
+            if pattern.starts_with('*') && dice.one_in(2) { &["app.log", "b.log"] } else { &["app.log"] };
+        let logs = names.iter().map(|name| Log { name, ..Log::default() }).collect();
+        let width = *dice.pick(&[0, 0, 3, 40, 1500]);
+        let keep = *dice.pick(&[1, 2, 3]);
+        let trace = std::env::var_os("TIDEGATE_SEED").is_some();
+        if trace {
+            told::show(&format!("seed {seed}: {pattern}, stop {stop}, {tasks} tasks, {} bytes", followed.most_bytes));
+        }
+        let mut life = Self {
+            dice,
+            followed,
+            logs,
+            rows: 0,
+            width,
+            keep,
+            clock: 1_000_000,
+            content: BTreeMap::new(),
+            written: BTreeSet::new(),
+            taken: BTreeSet::new(),
+            unknown: BTreeSet::new(),
+            truncated: Vec::new(),
+            kept: Vec::new(),
+            up: false,
+            cut: Default::default(),
+            ended: None,
+            trace,
+        };
+        for log in 0..life.logs.len() {
+            life.create(log);
+        }
+        life
+    }
+
+    fn say(&self, what: &str) {
+        if self.trace {
+            told::show(what);
+        }
+    }
+
+    fn path(&self, log: usize, number: u64) -> PathBuf {
+        self.followed.dir.path().join(name(self.logs[log].name, number))
+    }
+
+    /// Time goes on with every change, so that none is at the same time as another.
+    fn touch(&mut self, file: &File) {
+        self.clock += 1;
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(self.clock)).unwrap();
+    }
+
+    fn create(&mut self, log: usize) {
+        let file = File::create(self.path(log, 0)).unwrap();
+        self.touch(&file);
+        self.kept.push(file);
+    }
+
+    fn append(&mut self, log: usize, number: u64, text: &str, row: Option<&str>) {
+        self.say(&format!("    {} << {}", name(self.logs[log].name, number), clip(text)));
+        let mut file = OpenOptions::new().append(true).open(self.path(log, number)).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        self.touch(&file);
+        if let Some(row) = row {
+            self.content.entry(file.metadata().unwrap().ino()).or_default().insert(row.to_owned());
+            self.written.insert(row.to_owned());
+        }
+    }
+
+    fn next_row(&mut self, log: usize) -> String {
+        self.rows += 1;
+        let width = self.dice.roll(self.width + 1) as usize;
+        // A copy that is shorter than 32 bytes tells nothing of itself.
+        format!("{} row {:04} {:y<22}{}", &self.logs[log].name[..1], self.rows, "", "x".repeat(width))
+    }
+
+    fn write(&mut self, log: usize, number: u64) {
+        if number == 0
+            && let Some((rest, row)) = self.logs[log].torn.take()
+        {
+            return self.append(log, number, &format!("{rest}\n"), Some(&row));
+        }
+        for _ in 0..1 + self.dice.roll(4) {
+            let row = self.next_row(log);
+            if self.dice.one_in(8) && number == 0 && self.logs[log].todo.is_empty() {
+                let at = 1 + self.dice.roll(row.len() as u64) as usize;
+                self.append(log, number, &row[..at], None);
+                self.logs[log].torn = Some((row[at..].to_owned(), row));
+                return;
+            }
+            self.append(log, number, &format!("{row}\n"), Some(&row));
+        }
+    }
+
+    /// The largest number that a rotated file of this log has.
+    fn last(&self, log: usize) -> u64 {
+        (1..20).take_while(|number| self.path(log, *number).exists()).count() as u64
+    }
+
+    fn rotate(&mut self, log: usize) {
+        if let Some((rest, row)) = self.logs[log].torn.take() {
+            self.append(log, 0, &format!("{rest}\n"), Some(&row));
+        }
+        let last = self.last(log);
+        let mut steps = Vec::new();
+        if last >= self.keep && self.dice.one_in(2) {
+            steps.push(Step::Delete(last));
+        }
+        let last = if steps.is_empty() { last } else { last - 1 };
+        steps.extend((1..=last).rev().map(Step::Rename));
+        if self.dice.one_in(2) {
+            steps.extend([Step::Rename(0), Step::Create]);
+        } else {
+            steps.push(Step::CopyBegin);
+            if self.dice.one_in(2) {
+                steps.push(Step::Copy(1 + self.dice.roll(80) as usize));
+            }
+            steps.extend([Step::Copy(usize::MAX), Step::Truncate]);
+        }
+        steps.reverse();
+        self.logs[log].todo = steps;
+    }
+
+    /// Rows that are in no file any more.
+    fn take_away(&mut self, inode: u64) {
+        let rows = self.content.remove(&inode).unwrap_or_default();
+        let elsewhere = |row: &&String| !self.content.values().any(|content| content.contains(*row));
+        let gone: Vec<String> = rows.iter().filter(elsewhere).cloned().collect();
+        self.taken.extend(gone);
+    }
+
+    fn step(&mut self, log: usize) {
+        let Some(step) = self.logs[log].todo.pop() else { return };
+        self.say(&format!("    {}: {step:?}", self.logs[log].name));
+        match step {
+            Step::Rename(number) => {
+                fs::rename(self.path(log, number), self.path(log, number + 1)).unwrap();
+                self.logs[log].late = number == 0 && self.dice.one_in(2);
+            }
+            Step::Create => self.create(log),
+            Step::CopyBegin => {
+                let file = File::create(self.path(log, 1)).unwrap();
+                self.touch(&file);
+                self.kept.push(file);
+            }
+            Step::Copy(most) => {
+                let from = fs::read(self.path(log, 0)).unwrap();
+                let copy = OpenOptions::new().append(true).open(self.path(log, 1)).unwrap();
+                let there = copy.metadata().unwrap().len();
+                let rest = &from[there as usize..];
+                copy.write_all_at(&rest[..rest.len().min(most)], there).unwrap();
+                self.touch(&copy);
+                if most == usize::MAX {
+                    let inode = fs::metadata(self.path(log, 0)).unwrap().ino();
+                    let content = self.content.get(&inode).cloned().unwrap_or_default();
+                    self.content.insert(copy.metadata().unwrap().ino(), content);
+                }
+            }
+            Step::Truncate => {
+                let file = OpenOptions::new().write(true).open(self.path(log, 0)).unwrap();
+                file.set_len(0).unwrap();
+                self.touch(&file);
+                let inode = file.metadata().unwrap().ino();
+                let copied = self.content.get(&fs::metadata(self.path(log, 1)).unwrap().ino()).cloned();
+                let rows = self.content.remove(&inode).unwrap_or_default();
+                let copied = copied.unwrap_or_default();
+                self.unknown.extend(rows.difference(&copied).cloned());
+                self.truncated.push(rows);
+                self.excuse();
+            }
+            Step::Delete(number) => self.delete(log, number),
+        }
+    }
+
+    fn delete(&mut self, log: usize, number: u64) {
+        let path = self.path(log, number);
+        let data = fs::metadata(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        if data.nlink() == 1 {
+            self.take_away(data.ino());
+        }
+    }
+
+    /// Something else than rotation.
+    fn link(&mut self, log: usize) {
+        let (file, dir) = (self.path(log, 0), self.followed.dir.path().to_owned());
+        let (soft, hard) = (dir.join("latest.log"), dir.join("hard.log"));
+        match self.dice.roll(6) {
+            4 if self.followed.as_nobody => {
+                let number = self.dice.roll(3);
+                self.lock(log, number, 0o000);
+            }
+            5 => (0..3).for_each(|number| self.lock(log, number, 0o644)),
+            0 if !hard.exists() && file.exists() => {
+                self.say("    hard link");
+                fs::hard_link(file, hard).unwrap();
+            }
+            1 if hard.exists() => {
+                self.say("    hard link goes");
+                let data = fs::metadata(&hard).unwrap();
+                fs::remove_file(hard).unwrap();
+                if data.nlink() == 1 {
+                    self.take_away(data.ino());
+                }
+            }
+            2 if fs::symlink_metadata(&soft).is_err() => {
+                self.say("    symbolic link");
+                std::os::unix::fs::symlink(self.logs[log].name, soft).unwrap();
+            }
+            3 if fs::symlink_metadata(&soft).is_ok() => {
+                self.say("    symbolic link goes");
+                fs::remove_file(soft).unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets the reader read a file, or not.
+    fn lock(&mut self, log: usize, number: u64, mode: u32) {
+        let path = self.path(log, number);
+        if path.exists() {
+            self.say(&format!("    {} has mode {mode:o}", name(self.logs[log].name, number)));
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+    }
+
+    fn clear(&mut self, log: usize) {
+        let path = self.path(log, 0);
+        if !self.logs[log].todo.is_empty() || !path.exists() {
+            return;
+        }
+        self.say(&format!("    {} is cleared", self.logs[log].name));
+        let file = OpenOptions::new().write(true).open(path).unwrap();
+        file.set_len(0).unwrap();
+        self.touch(&file);
+        self.logs[log].torn = None;
+        let inode = file.metadata().unwrap().ino();
+        let rows = self.content.get(&inode).cloned().unwrap_or_default();
+        self.truncated.push(rows);
+        self.excuse();
+        self.take_away(inode);
+    }
+
+    /// Something happens in the directory.
+    fn happen(&mut self) {
+        let log = self.dice.roll(self.logs.len() as u64) as usize;
+        let there = self.path(log, 0).exists();
+        match self.dice.roll(20) {
+            0..8 if there => self.write(log, 0),
+            8..11 if self.logs[log].late && self.path(log, 1).exists() => {
+                let number = self.logs[log].todo.iter().all(|step| *step == Step::Create);
+                if number {
+                    self.write(log, 1);
+                }
+            }
+            11..18 if !self.logs[log].todo.is_empty() => self.step(log),
+            11..14 if there => self.rotate(log),
+            18 => self.link(log),
+            19 if self.dice.one_in(10) => self.clear(log),
+            _ => {}
+        }
+    }
+
+    /// The reader does something. Whether it lives.
+    fn read(&mut self) -> bool {
+        if !self.up {
+            return true;
+        }
+        let task = self.dice.roll(u64::from(self.followed.tasks)) as usize;
+        let before = self.followed.rows.len();
+        if let Err(error) = self.followed.call(task) {
+            self.say(&format!("        stops: {error}"));
+            self.ended = Some(error);
+            return false;
+        }
+        if self.trace {
+            let rows: Vec<&str> = self.followed.rows[before..].iter().map(|row| clip(row)).collect();
+            told::show(&format!("  task {task} reads {rows:?}"));
+        }
+        if self.dice.one_in(3) {
+            self.checkpoint();
+        }
+        true
+    }
+
+    fn checkpoint(&mut self) {
+        self.cut = (self.followed.rows.len(), self.followed.positions.clone());
+    }
+
+    fn die(&mut self) {
+        self.say(&format!("  dies; rows {}", self.cut.0));
+        self.followed.readers.clear();
+        self.followed.rows.truncate(self.cut.0);
+        self.followed.positions.clone_from(&self.cut.1);
+        self.up = false;
+    }
+
+    /// Of what was truncated, and of which nothing had been read at the checkpoint, nobody can know.
+    fn excuse(&mut self) {
+        let read: BTreeSet<&String> = self.followed.rows.iter().collect();
+        for rows in self.truncated.iter().filter(|rows| rows.iter().all(|row| !read.contains(row))) {
+            self.unknown.extend(rows.iter().cloned());
+        }
+    }
+
+    /// Whether it comes up.
+    fn come_up(&mut self) -> bool {
+        self.say("  starts");
+        self.excuse();
+        if let Err(error) = self.followed.try_open() {
+            self.say(&format!("        does not start: {error}; {:#?}", self.followed.positions));
+            self.ended = Some(error);
+            return false;
+        }
+        self.up = true;
+        true
+    }
+
+    /// Everything that can be read. Whether it lives.
+    fn read_all(&mut self) -> bool {
+        for looks in [70, 2] {
+            let mut quiet = 0;
+            while quiet < looks {
+                quiet += 1;
+                for task in 0..self.followed.tasks as usize {
+                    match self.followed.call(task) {
+                        Ok(more) if more => quiet = 0,
+                        Ok(_) => {}
+                        Err(error) => {
+                            self.say(&format!("        stops: {error}"));
+                            self.ended = Some(error);
+                            return false;
+                        }
+                    }
+                }
+            }
+            self.checkpoint();
+            self.die();
+            if !self.come_up() {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn live(&mut self) {
+        // What is there at the first checkpoint is known from then on.
+        if !self.come_up() {
+            return;
+        }
+        self.checkpoint();
+        for _ in 0..15 + self.dice.roll(60) {
+            for _ in 0..self.dice.roll(4) {
+                self.happen();
+            }
+            let lives = match (self.dice.roll(12), self.up) {
+                (0, true) => {
+                    self.die();
+                    true
+                }
+                (0..4, false) => self.come_up(),
+                _ => self.read(),
+            };
+            if !lives {
+                return;
+            }
+        }
+        for log in 0..self.logs.len() {
+            while !self.logs[log].todo.is_empty() {
+                self.step(log);
+            }
+            self.write(log, 0);
+            (0..10).for_each(|number| self.lock(log, number, 0o644));
+            let hard = self.followed.dir.path().join("hard.log");
+            if hard.exists() {
+                fs::set_permissions(hard, fs::Permissions::from_mode(0o644)).unwrap();
+            }
+        }
+        if self.up || self.come_up() {
+            self.read_all();
+        }
+    }
+
+    fn judge(&self, seed: u64, told: &[String]) -> Result<(), String> {
+        let mut read = BTreeMap::new();
+        for row in &self.followed.rows {
+            *read.entry(row.clone()).or_insert(0) += 1;
+        }
+        let twice: Vec<&str> = read.iter().filter(|(_, times)| **times > 1).map(|(row, _)| clip(row)).collect();
+        if !twice.is_empty() {
+            return Err(format!("seed {seed}: twice: {twice:?}"));
+        }
+        let foreign: Vec<&str> = read.keys().filter(|row| !self.written.contains(*row)).map(|row| clip(row)).collect();
+        if !foreign.is_empty() {
+            return Err(format!("seed {seed}: never written: {foreign:?}"));
+        }
+        if let Some(error) = &self.ended {
+            return match self.taken.is_empty() && self.unknown.is_empty() {
+                true => Err(format!("seed {seed}: nothing was taken away, but: {error}")),
+                false => Ok(()),
+            };
+        }
+        let missing: Vec<&String> = self.written.iter().filter(|row| !read.contains_key(*row)).collect();
+        let lost: Vec<&str> = missing
+            .iter()
+            .filter(|row| !self.taken.contains(**row) && !self.unknown.contains(**row))
+            .map(|row| clip(row))
+            .collect();
+        if !lost.is_empty() {
+            return Err(format!("seed {seed}: lost: {lost:?}"));
+        }
+        let untold = missing.iter().any(|row| self.taken.contains(*row) && !self.unknown.contains(*row))
+            && !told.iter().any(|text| text.contains("lost"));
+        match untold {
+            true => Err(format!(
+                "seed {seed}: lost and not told: {:?}",
+                missing.iter().map(|row| clip(row)).collect::<Vec<_>>()
+            )),
+            false => Ok(()),
+        }
+    }
+}
+
+fn name(log: &str, number: u64) -> String {
+    if number == 0 { log.to_owned() } else { format!("{log}.{number}") }
+}
+
+fn clip(text: &str) -> &str {
+    &text[..text.len().min(10)]
+}
+
+#[test]
+fn in_no_life_a_row_comes_twice_or_is_lost_in_silence() {
+    told::listen();
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let seeds = match number("TIDEGATE_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("TIDEGATE_LIVES").unwrap_or(LIVES),
+    };
+    let (mut problems, mut rows, mut stopped, mut missed) = (Vec::new(), 0, 0, 0);
+    for seed in seeds {
+        let mut life = Life::new(seed);
+        life.live();
+        let told = told::take();
+        problems.extend(life.judge(seed, &told).err());
+        rows += life.followed.rows.len();
+        stopped += u64::from(life.ended.is_some());
+        missed += life.written.len() - life.followed.rows.len().min(life.written.len());
+    }
+    told::show(&format!("{rows} rows read, {missed} not, {stopped} lives ended in a stop"));
+    assert!(problems.is_empty(), "{} lives: {:#?}", problems.len(), &problems[..problems.len().min(40)]);
+}

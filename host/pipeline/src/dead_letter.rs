@@ -2,11 +2,12 @@
 //!
 //! One JSON object per row: where it came from, why, and its bytes (as text where they are UTF-8, else in base64), so
 //! that it can be mended and sent again. A row longer than a line may be is cut, says so, and is found in full at the
-//! file and line that are named.
+//! file and line that are named. Every letter has an id that no other one ever has, whatever directory or copy it is
+//! found in: a replay sends each id once.
 
 use bytes::Bytes;
 use serde::Serialize;
-use tidegate_protocol::ids::{Epoch, SinkId, SourceId};
+use tidegate_protocol::ids::{Epoch, PipelineId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{Batch, Encoding, Reject};
 
 use crate::source::BadRow;
@@ -14,6 +15,7 @@ use crate::source::BadRow;
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct DeadLetter<'a> {
+    id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -57,12 +59,45 @@ fn batch(bytes: Vec<u8>, rows: u64) -> Batch {
     Batch::new(Bytes::from(bytes), rows, Encoding::JsonLines)
 }
 
+/// Ids for the letters of one task of one run: `<pipeline>/<run>/<epoch>/source|sink/<name>/<task>/<number>`. The run's
+/// random part makes them differ from those of every other state; an epoch belongs to one run and is written once.
+pub(crate) struct LetterIds {
+    run: String,
+    task: String,
+    epoch: Epoch,
+    count: u64,
+}
+
+impl LetterIds {
+    pub(crate) fn of_source(pipeline: &PipelineId, run: RunId, source: &SourceId, task: u32) -> Self {
+        Self::new(pipeline, run, format!("source/{source}/{task}"))
+    }
+
+    pub(crate) fn of_sink(pipeline: &PipelineId, run: RunId, sink: &SinkId, ordinal: u32) -> Self {
+        Self::new(pipeline, run, format!("sink/{sink}/{ordinal}"))
+    }
+
+    fn new(pipeline: &PipelineId, run: RunId, task: String) -> Self {
+        Self { run: format!("{pipeline}/{run}"), task, epoch: Epoch::ZERO, count: 0 }
+    }
+
+    fn next(&mut self, epoch: Epoch) -> String {
+        if self.epoch != epoch {
+            (self.epoch, self.count) = (epoch, 0);
+        }
+        let id = format!("{}/{epoch}/{}/{}", self.run, self.task, self.count);
+        self.count += 1;
+        id
+    }
+}
+
 /// Rows that a source could not read.
-pub(crate) fn of_bad_rows(source: &SourceId, epoch: Epoch, bad: &[BadRow]) -> Batch {
+pub(crate) fn of_bad_rows(ids: &mut LetterIds, source: &SourceId, epoch: Epoch, bad: &[BadRow]) -> Batch {
     let mut out = Vec::new();
     for row in bad {
         let (text, base64) = text_or_base64(&row.raw);
         DeadLetter {
+            id: ids.next(epoch),
             source: Some(source.as_str()),
             file: Some(&row.partition),
             line: Some(row.line),
@@ -81,6 +116,7 @@ pub(crate) fn of_bad_rows(source: &SourceId, epoch: Epoch, bad: &[BadRow]) -> Ba
 
 /// Rows that a sink did not take, each with its bytes.
 pub(crate) fn of_rejects<'a>(
+    ids: &mut LetterIds,
     sink: &SinkId,
     epoch: Epoch,
     rejects: impl Iterator<Item = (&'a Reject, &'a [u8])>,
@@ -90,6 +126,7 @@ pub(crate) fn of_rejects<'a>(
     for (reject, row) in rejects {
         let (text, base64) = text_or_base64(row);
         DeadLetter {
+            id: ids.next(epoch),
             source: None,
             file: None,
             line: None,
@@ -109,7 +146,29 @@ pub(crate) fn of_rejects<'a>(
 
 #[cfg(test)]
 mod tests {
+    use tidegate_protocol::ids::Nonce;
+
     use super::*;
+
+    fn ids(run: u8, task: u32) -> LetterIds {
+        let (pipeline, source) = (PipelineId::new("p").expect("legal name"), SourceId::new("s").expect("legal name"));
+        LetterIds::of_source(&pipeline, RunId { number: 1, nonce: Nonce([run; 10]) }, &source, task)
+    }
+
+    #[test]
+    fn no_two_letters_have_one_id() {
+        let sink = SinkId::new("s").expect("legal name");
+        let run = RunId { number: 1, nonce: Nonce([0; 10]) };
+        let of_sink = LetterIds::of_sink(&PipelineId::new("p").expect("legal name"), run, &sink, 0);
+        let mut seen = std::collections::BTreeSet::new();
+        for mut ids in [ids(0, 0), ids(0, 1), ids(1, 0), of_sink] {
+            for epoch in [1, 1, 1, 2, 2, 3] {
+                let id = ids.next(Epoch(epoch));
+                assert!(seen.insert(id.clone()), "{id} twice");
+            }
+        }
+        assert!(seen.iter().any(|id| id.ends_with("/2/source/s/1/1")), "{seen:?}");
+    }
 
     #[test]
     fn a_row_that_was_cut_says_how_long_it_is() {
@@ -121,7 +180,7 @@ mod tests {
             raw: Bytes::from_static(b"abc"),
             raw_len,
         };
-        let letters = of_bad_rows(&source, Epoch(1), &[bad(3), bad(4096)]);
+        let letters = of_bad_rows(&mut ids(0, 0), &source, Epoch(1), &[bad(3), bad(4096)]);
         let text = String::from_utf8(letters.bytes.to_vec()).expect("JSON is UTF-8");
         let (whole, cut) = text.trim_end().split_once('\n').expect("two rows");
         assert!(!whole.contains("truncated"), "{whole}");

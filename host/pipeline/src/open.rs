@@ -12,6 +12,7 @@ use tidegate_protocol::record::{OperatorCut, SourceCut};
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
+use crate::dead_letter::LetterIds;
 use crate::driver::{Announcements, Report};
 use crate::exchange::{Inputs, Message, Output, channel};
 use crate::log::{Blocking, LogHandle};
@@ -176,6 +177,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 hold: hold.clone(),
                 next,
                 dead_letter,
+                letter_ids: LetterIds::of_source(&pipeline.id, restored.run, &entry.id, task),
                 report: report.clone(),
             });
         }
@@ -264,6 +266,7 @@ async fn open_sink(
         clock: Arc::clone(clock),
         first_epoch: restored.first_epoch,
         dead_letter,
+        letter_ids: LetterIds::of_sink(&pipeline.id, restored.run, &entry.id, ordinal),
         call_timeout: limit,
         reject_window: pipeline.settings.reject_window,
         rejects_in_prepare: pipeline.rejects_in_prepare.of(&entry.id),

@@ -19,7 +19,7 @@ use tidegate_protocol::plugin::{
 use tidegate_protocol::record::CutReason;
 
 use crate::clock::Clock;
-use crate::dead_letter;
+use crate::dead_letter::{self, LetterIds};
 use crate::driver::Report;
 use crate::exchange::{Closed, Input, InputEnd, Inputs};
 use crate::log::Blocking;
@@ -41,6 +41,7 @@ pub(crate) struct SinkTask {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) first_epoch: Epoch,
     pub(crate) dead_letter: Option<Router>,
+    pub(crate) letter_ids: LetterIds,
     pub(crate) call_timeout: Duration,
     /// Bytes to keep until prepare once `rejects_in_prepare` is set.
     pub(crate) reject_window: usize,
@@ -271,8 +272,8 @@ impl SinkTask {
         let Some(dead_letter) = &mut self.dead_letter else {
             return Err(self.bad_row(&rejects[0]));
         };
-        let letters =
-            dead_letter::of_rejects(&self.sink, epoch, rejects.iter().zip(rows.iter().map(|row| row.as_ref())));
+        let rejected = rejects.iter().zip(rows.iter().map(|row| row.as_ref()));
+        let letters = dead_letter::of_rejects(&mut self.letter_ids, &self.sink, epoch, rejected);
         dead_letter.rows(letters).await?;
         Ok(())
     }

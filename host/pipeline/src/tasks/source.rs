@@ -10,7 +10,7 @@ use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::CutReason;
 use tokio::sync::{mpsc, watch};
 
-use crate::dead_letter;
+use crate::dead_letter::{self, LetterIds};
 use crate::driver::Report;
 use crate::exchange::Closed;
 use crate::router::Router;
@@ -42,6 +42,7 @@ pub(crate) struct SourceTask {
     /// One per next step: the first operator, or every sink that this source feeds.
     pub(crate) next: Vec<Router>,
     pub(crate) dead_letter: Option<Router>,
+    pub(crate) letter_ids: LetterIds,
     pub(crate) report: Report,
 }
 
@@ -153,7 +154,7 @@ impl SourceTask {
         match (&mut self.dead_letter, self.on_bad_row) {
             (Some(router), OnBadRow::DeadLetter) => {
                 so_far.dead_lettered += bad.len() as u64;
-                router.rows(dead_letter::of_bad_rows(&self.source, epoch, bad)).await
+                router.rows(dead_letter::of_bad_rows(&mut self.letter_ids, &self.source, epoch, bad)).await
             }
             _ => {
                 let row = &bad[0];

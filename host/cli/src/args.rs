@@ -209,7 +209,8 @@ pub(crate) enum DeadLetterCommand {
     ///
     /// Rows that a source could not read go through its format to the sinks that take it, rows that a sink did not take
     /// to that sink. Rows that fail again become new letters. The pipeline itself may run meanwhile. To mend letters,
-    /// copy their directory, edit the copy, and name it with --from.
+    /// copy their directory, edit the copy, and name it with --from. A letter is known by its `id`, which is sent once
+    /// from whatever copy: leave it as it is.
     Replay(Box<ReplayArgs>),
 }
 

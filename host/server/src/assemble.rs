@@ -173,10 +173,12 @@ impl Assembled {
         self.sources.iter().filter_map(|(id, built)| Some((id, built, *self.encodings.sources.get(id)?)))
     }
 
-    /// Binds the plugins, which creates granted directories, and puts everything together. `wrap` may decorate plugins.
+    /// Binds the plugins, which creates granted directories, and puts everything together. `wrap` may decorate plugins;
+    /// `grants` are other words for what some sinks are granted.
     pub(crate) fn pipeline(
         &self,
         protocol: coordinator::Settings,
+        grants: &BTreeMap<SinkId, String>,
         wrap: impl Fn(Arc<dyn Plugin>) -> Arc<dyn Plugin>,
     ) -> Result<Pipeline, ServerError> {
         let mut sinks = Vec::new();
@@ -187,10 +189,14 @@ impl Assembled {
             };
             let shape = self.shapes.sinks.get(&id).cloned().unwrap_or_default();
             let sources: BTreeSet<_> = section.sources.iter().cloned().collect();
+            let mut binding = admission.binding.clone();
+            if let Some(words) = grants.get(&id) {
+                binding.grants.clone_from(words);
+            }
             let entry = SinkEntry {
                 id,
                 plugin: wrap(admission.bind(&self.file.pipeline.state)?),
-                binding: admission.binding.clone(),
+                binding,
                 subtasks: section.subtasks,
                 route: match &section.route {
                     Route::RoundRobin => spec::Route::RoundRobin,

@@ -280,6 +280,11 @@ pub(crate) enum Asked {
     Silent,
 }
 
+/// Whether a running pipeline can be spoken to there.
+pub(crate) fn listens(dir: &Path) -> bool {
+    at(dir).is_ok_and(|(_dir, path)| Stream::connect(path).is_ok())
+}
+
 /// Asks a running pipeline and waits for its answer until `deadline`; then the request is withdrawn.
 ///
 /// # Errors

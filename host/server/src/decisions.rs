@@ -3,10 +3,13 @@
 use serde::Serialize;
 use tidegate_protocol::event::{End, Mismatch, Refusal};
 use tidegate_protocol::history::History;
-use tidegate_protocol::ids::SinkId;
+use tidegate_protocol::ids::{EpochRef, SinkId};
+use tidegate_protocol::record::Choice;
 
+use crate::error::ServerError;
 use crate::refusal::policy_name;
 use crate::run::RunOptions;
+use crate::state::State;
 
 /// What became of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -61,24 +64,71 @@ pub(crate) fn accept_id(options: &RunOptions, sink: &SinkId, policy: &str) -> St
     }
 }
 
-/// Id of the decision to go back to `name`.
-pub(crate) fn from_id(options: &RunOptions, name: &str) -> String {
-    options.decision_id.clone().unwrap_or_else(|| format!("from-{name}"))
+/// A wish to go back, as the log understands it.
+pub(crate) struct GoBack {
+    /// Id of the decision.
+    pub(crate) id: String,
+    /// Where to; `None` if it was carried out before: the checkpoint may be gone by now, and need not be there.
+    pub(crate) to: Option<EpochRef>,
+}
+
+/// The decision to go back to `name`. Without an id of its own it names the epoch: a savepoint's name may mean another
+/// one later, and is another wish then.
+///
+/// # Errors
+/// There is no such checkpoint, or the id was used for another one.
+pub(crate) fn go_back(options: &RunOptions, name: &str, state: &State) -> Result<GoBack, ServerError> {
+    let decisions = state.history.decisions();
+    let forked_to = |id: &str| match &decisions.get(id)?.decision.choice {
+        Choice::Fork { from, .. } => Some(*from),
+        _ => None,
+    };
+    let found = state.find(name);
+    let id = match (&options.decision_id, &found) {
+        (Some(id), _) => id.clone(),
+        (None, Ok(of)) => format!("from-{name}-{}", of.epoch),
+        // Gone, and so it was forgotten; perhaps after the run went back to it.
+        (None, Err(_)) => {
+            let start = format!("from-{name}-");
+            let of_name = |id: &&String| id.strip_prefix(&start).is_some_and(|epoch| epoch.parse::<u64>().is_ok());
+            let used = decisions.keys().filter(of_name).max_by_key(|id| decisions[*id].slot);
+            used.cloned().unwrap_or_else(|| format!("from-{name}"))
+        }
+    };
+    if !decisions.contains_key(&id) {
+        return found.map(|of| GoBack { id, to: Some(of) });
+    }
+    let before = forked_to(&id);
+    if before.is_some_and(|before| found.map_or(true, |of| of == before)) {
+        return Ok(GoBack { id, to: None });
+    }
+    let what = before.map_or("something else".to_owned(), |of| format!("going back to {of}"));
+    Err(ServerError::refused(
+        format!("--from {name}: decision `{id}` was used before, for {what}; nothing was done"),
+        vec!["give another --decision-id".to_owned()],
+    ))
 }
 
 /// All that were asked for, as they stand before the start.
-pub(crate) fn asked(options: &RunOptions, before: &History) -> Vec<DecisionReport> {
+///
+/// # Errors
+/// As for [`go_back`].
+pub(crate) fn asked(options: &RunOptions, state: &State) -> Result<Vec<DecisionReport>, ServerError> {
+    let before = &state.history;
     let of = |id: String, asked: String, sink: Option<SinkId>| {
         let used = before.decisions().get(&id).is_some_and(|decided| decided.used_by.is_some());
         let fate = if used { Fate::UsedBefore } else { Fate::NotApplied };
         DecisionReport { id, asked, fate, sink }
     };
-    let from = options.from.iter().map(|name| of(from_id(options, name), format!("--from {name}"), None));
+    let from = match &options.from {
+        Some(name) => Some(of(go_back(options, name, state)?.id, format!("--from {name}"), None)),
+        None => None,
+    };
     let accepts = options.accept.iter().map(|(sink, policy)| {
         let policy = policy_name(*policy);
         of(accept_id(options, sink, policy), format!("--accept {sink}={policy}"), Some(sink.clone()))
     });
-    from.chain(accepts).collect()
+    Ok(from.into_iter().chain(accepts).collect())
 }
 
 /// Compares with the log after the run.

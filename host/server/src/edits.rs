@@ -1,6 +1,7 @@
 //! What has changed in a pipeline file since the newest checkpoint, and whether that is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -241,7 +242,9 @@ fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) ->
     let parse = |text: &str| serde_json::from_str::<Value>(text).unwrap_or_default();
     let (old, new) = (parse(old), parse(new));
     let mut findings = Vec::new();
-    if let Some(change) = changed(&old, &new, "dirs") {
+    let key = if old["dirs"] == new["dirs"] { "at" } else { "dirs" };
+    let others = !same_directories(&old, &new, !unfinished.is_empty());
+    if let Some(change) = changed(&old, &new, key).filter(|_| others) {
         let message = format!("sink `{id}`: {change}");
         findings.push(match unfinished {
             [] => Finding::new(Verdict::Warning, format!("{message}: another destination")).hint(
@@ -251,7 +254,8 @@ fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) ->
                 Verdict::Refused,
                 format!("{message}, while rows of {} are staged in the old one", list(epochs)),
             )
-            .hint("set it back and start once; when its epochs are finished it can be changed"),
+            .hint("set it back and start once; when its epochs are finished it can be changed")
+            .hint("on another host, make the old directory reachable by the path that it had, or start where it is"),
         });
     }
     if let Some(change) = changed(&old, &new, "secrets") {
@@ -259,6 +263,33 @@ fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) ->
         findings.push(Finding::new(Verdict::Allowed, message));
     }
     findings
+}
+
+/// Whether grants mean the same directories, whatever they are called. A project that was moved as a whole has them at
+/// other places; not so if the old ones are there still, and something is `staged` in them.
+fn same_directories(old: &Value, new: &Value, staged: bool) -> bool {
+    if names(old, "dirs") != names(new, "dirs") {
+        return false;
+    }
+    names(old, "dirs").iter().all(|name| {
+        let is_same_text = old["dirs"][name] == new["dirs"][name];
+        match (old["at"][name].as_str(), new["at"][name].as_str()) {
+            (Some(old), Some(new)) if old == new => true,
+            (Some(old), Some(_)) if staged => is_same_text && !Path::new(old).is_dir(),
+            _ => is_same_text,
+        }
+    })
+}
+
+/// Grants as the unfinished epochs of each sink have them. A run that may start goes on with these words: they mean the
+/// same directories as its own, and the protocol compares words.
+pub(crate) fn grants_of_unfinished(history: &History) -> BTreeMap<SinkId, String> {
+    let sealed = history.sinks().into_iter().filter_map(|sink| {
+        let of = *history.unfinished(&sink).first()?;
+        let grants = history.seal(of)?.seal.sinks.get(&sink)?.binding.grants.clone();
+        Some((sink, grants))
+    });
+    sealed.collect()
 }
 
 /// Name without version.
@@ -278,5 +309,35 @@ fn list(epochs: &[EpochRef]) -> String {
         [one] => format!("epoch {}", one.epoch),
         [first, .., last] => format!("{} epochs ({} to {})", epochs.len(), first.epoch, last.epoch),
         [] => "nothing".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn directories_are_compared_by_where_they_lead_and_not_by_their_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let there = folder.path().to_string_lossy();
+        let grants = |text: &str, at: &str| json!({"dirs": {"output": text}, "at": {"output": at}});
+        for (old, new, same_now, same_staged) in [
+            (grants("out", "/a/out"), grants("out", "/a/out"), true, true),
+            // By another path, as on another host or through a link.
+            (grants("out", "/a/out"), grants("../out", "/a/out"), true, true),
+            (grants("out", "/a/out"), grants("other", "/a/other"), false, false),
+            // The project was moved along with what is staged.
+            (grants("out", "/gone/out"), grants("out", "/a/out"), true, true),
+            // The same words in another folder, and the old directory is there still.
+            (grants("out", &there), grants("out", "/a/out"), true, false),
+            (json!({"dirs": {"output": "out"}}), grants("out", "/a/out"), true, true),
+            (json!({"dirs": {"output": "out"}}), grants("../out", "/a/out"), false, false),
+            (grants("out", "/a/out"), json!({"dirs": {}, "at": {}}), false, false),
+        ] {
+            assert_eq!(same_directories(&old, &new, false), same_now, "{old} {new}");
+            assert_eq!(same_directories(&old, &new, true), same_staged, "{old} {new}, staged");
+        }
     }
 }

@@ -109,7 +109,10 @@ fn source(section: &SourceSection, tasks: u32) -> Value {
 }
 
 fn sink(section: &SinkSection, facts: &SinkFacts<'_>, dead_letter: bool) -> Value {
-    let bound = canonical::text(&json!([facts.binding.config, facts.binding.grants]));
+    // Not where directories lead: a project that is moved as a whole is the same one.
+    let mut grants: Value = serde_json::from_str(&facts.binding.grants).unwrap_or_default();
+    grants.as_object_mut().map(|grants| grants.remove("at"));
+    let bound = canonical::text(&json!([facts.binding.config, canonical::text(&grants)]));
     let route = match &section.route {
         Route::RoundRobin => json!("round-robin"),
         Route::Key(field) => json!({"key": field}),

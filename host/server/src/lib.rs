@@ -44,7 +44,7 @@ pub use assemble::{Assembled, assemble};
 pub use decisions::{DecisionReport, Fate};
 pub use edits::{Finding, Verdict};
 pub use error::{ErrorKind, Refused, ServerError};
-pub use letters::{LetterCount, Replay, replay};
+pub use letters::{Found, LetterCount, Replay, replay};
 pub use orphans::{Abandoned, GivenBack, OrphanView, SinkOrphans, orphans_abandon, orphans_list};
 pub use plugins::Host;
 pub use refusal::{blocked_words, policy_name};

@@ -14,7 +14,7 @@ use tidegate_wasm::{
 };
 
 use crate::canonical;
-use crate::config::{ConfigError, PipelineFile, PluginRef, SecretSource, SinkSection, suggest};
+use crate::config::{ConfigError, PipelineFile, PluginRef, SecretSource, SinkSection, real, suggest};
 use crate::error::ServerError;
 use crate::schema;
 
@@ -125,10 +125,12 @@ fn limits(section: &SinkSection) -> Limits {
     Limits { memory_bytes: memory, call_time, cpu_time: defaults.cpu_time.max(call_time / 2), ..defaults }
 }
 
-/// What goes into the seal: paths as written, secrets by reference.
+/// What goes into the seal: paths as written and where they lead, secrets by reference.
 fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
     let dirs: serde_json::Map<_, _> =
         section.dirs.iter().map(|(name, grant)| (name.clone(), grant.written.clone().into())).collect();
+    let at: serde_json::Map<_, _> =
+        section.dirs.iter().map(|(name, grant)| (name.clone(), real(&grant.path).to_string_lossy().into())).collect();
     let secrets: serde_json::Map<_, _> = section
         .secrets
         .iter()
@@ -145,7 +147,7 @@ fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
         plugin: admitted.digest().to_owned(),
         plugin_name: format!("{} {}", description.name, description.version),
         config: canonical::text(&Value::Object(section.config.clone())),
-        grants: canonical::text(&json!({"dirs": dirs, "secrets": secrets})),
+        grants: canonical::text(&json!({"dirs": dirs, "at": at, "secrets": secrets})),
     }
 }
 

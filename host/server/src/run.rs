@@ -20,7 +20,7 @@ use crate::assemble::Assembled;
 use crate::config::{PipelineFile, SinkSection};
 use crate::control::Listening;
 use crate::decisions::{self, DecisionReport};
-use crate::edits::Finding;
+use crate::edits::{self, Finding};
 use crate::error::ServerError;
 use crate::refusal::end_words;
 use crate::state::{self, State};
@@ -132,8 +132,11 @@ impl Ready {
     }
 
     /// The decisions that `options` ask for, as they stand before the start: used before, or not applied yet.
-    pub fn decisions(&self, options: &RunOptions) -> Vec<DecisionReport> {
-        decisions::asked(options, &self.state.history)
+    ///
+    /// # Errors
+    /// The checkpoint to go back to is not there, or the id was used for another one.
+    pub fn decisions(&self, options: &RunOptions) -> Result<Vec<DecisionReport>, ServerError> {
+        decisions::asked(options, &self.state)
     }
 
     /// Runs the pipeline until it is finished, stopped, refused, blocked or failed.
@@ -144,12 +147,13 @@ impl Ready {
         let Ready { assembled, log, state, .. } = self;
         let was_finished = state.history.finished().is_some();
         let protocol = protocol_settings(&assembled.file, &state, &options)?;
-        let mut decisions = decisions::asked(&options, &state.history);
+        let mut decisions = decisions::asked(&options, &state)?;
         let runs_before = state.history.runs().len();
+        let grants = edits::grants_of_unfinished(&state.history);
         drop(state);
         let directories = directories(&assembled.file);
         let every = options.lose_commit_answers;
-        let pipeline = assembled.pipeline(protocol, |plugin| match every {
+        let pipeline = assembled.pipeline(protocol, &grants, |plugin| match every {
             0 => plugin,
             every => Arc::new(LosesCommitAnswers::new(plugin, every)),
         })?;
@@ -246,11 +250,10 @@ fn protocol_settings(
         settings.mismatch.insert(sink.clone(), (id, options.by.clone(), *policy));
     }
     if let Some(name) = &options.from {
-        let id = decisions::from_id(options, name);
-        // Carried out before: the checkpoint may be gone by now, and need not be there.
-        if !state.history.decisions().contains_key(&id) {
+        let decisions::GoBack { id, to } = decisions::go_back(options, name, state)?;
+        if let Some(of) = to {
             // Destinations that are ahead are a matter of `accept`, sink by sink.
-            settings.fork = Some((id, options.by.clone(), state.find(name)?, MismatchPolicy::AcceptLoss));
+            settings.fork = Some((id, options.by.clone(), of, MismatchPolicy::AcceptLoss));
         }
     }
     Ok(settings)

@@ -160,7 +160,7 @@ impl Asks<'_> {
         let Some(before) = State::read(self.file)? else { return Err(nothing_yet(self.file)) };
         let deadline = Instant::now() + self.patience;
         loop {
-            let held = match state::open_log(self.file) {
+            let held = match state::try_open_log(self.file) {
                 Ok(log) => return self.write(log, clock, &body),
                 Err(ServerError::Store(error @ StoreError::Locked { .. })) => error,
                 Err(error) => return Err(error),

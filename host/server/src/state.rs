@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -91,6 +92,15 @@ impl State {
             hints.push(format!("savepoints are: {}", names.join(", ")));
         }
         Err(ServerError::Request { problem: format!("there is no checkpoint `{name}`"), hints })
+    }
+
+    /// Sealed epochs without an end, of every sink that has some.
+    pub(crate) fn unfinished(&self) -> BTreeMap<SinkId, Vec<u64>> {
+        let unfinished = self.history.sinks().into_iter().map(|sink| {
+            let epochs = self.history.unfinished(&sink).iter().map(|of| of.epoch.0).collect();
+            (sink, epochs)
+        });
+        unfinished.filter(|(_, epochs): &(_, Vec<u64>)| !epochs.is_empty()).collect()
     }
 
     /// All checkpoints, oldest first.
@@ -370,7 +380,12 @@ pub struct Verified {
     pub unfinished: BTreeMap<SinkId, Vec<u64>>,
 }
 
-/// Takes the log's lock, and with it the right to change the log.
+/// How long a lock is waited for that no running pipeline holds: another command needs it for a moment.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at such a lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Takes the log's lock, and with it the right to change the log. Waits a moment for another command.
 ///
 /// # Errors
 /// Somebody else has it, the log cannot be read or belongs to another pipeline, or the pipeline was moved away.
@@ -380,8 +395,29 @@ pub(crate) fn open_log(file: &PipelineFile) -> Result<LocalLog, ServerError> {
     Ok(log)
 }
 
+/// As [`open_log`], without waiting.
+pub(crate) fn try_open_log(file: &PipelineFile) -> Result<LocalLog, ServerError> {
+    let log = try_lock_log(file)?;
+    crate::moved::refuse(&file.pipeline.state)?;
+    Ok(log)
+}
+
 /// As [`open_log`], also of a pipeline that was moved away.
 pub(crate) fn lock_log(file: &PipelineFile) -> Result<LocalLog, ServerError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match try_lock_log(file) {
+            // A pipeline that listens runs on, and nobody waits for that.
+            Err(ServerError::Store(StoreError::Locked { .. }))
+                if Instant::now() < deadline && !crate::control::listens(&file.pipeline.state) => {}
+            done => return done,
+        }
+        #[expect(clippy::disallowed_methods, reason = "a command that waits for another process has no runtime")]
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn try_lock_log(file: &PipelineFile) -> Result<LocalLog, ServerError> {
     let options = OpenOptions { pipeline: Some(file.pipeline.name.clone()), ..OpenOptions::default() };
     Ok(LocalLog::open(&file.pipeline.state, options)?)
 }
@@ -397,16 +433,12 @@ pub fn verify(file: &PipelineFile) -> Result<Option<Verified>, ServerError> {
     for chunk in &chunks {
         log.read_state(chunk)?;
     }
-    let unfinished = state.history.sinks().into_iter().map(|sink| {
-        let epochs = state.history.unfinished(&sink).iter().map(|of| of.epoch.0).collect();
-        (sink, epochs)
-    });
     Ok(Some(Verified {
         records: state.records.len(),
         runs: state.history.runs().len(),
         checkpoints: state.history.checkpoints().count(),
         state_chunks: chunks.len(),
-        unfinished: unfinished.filter(|(_, epochs): &(_, Vec<u64>)| !epochs.is_empty()).collect(),
+        unfinished: state.unfinished(),
     }))
 }
 

@@ -14,6 +14,7 @@ use crate::config::PipelineFile;
 use crate::edits::{self, Finding, Verdict};
 use crate::error::{Refused, ServerError};
 use crate::graph;
+use crate::moved;
 use crate::plugins::Host;
 use crate::refusal::{blocked_words, resolve_command};
 use crate::state::State;
@@ -85,6 +86,13 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
     let state = State::read(file)?;
     let mut findings = Vec::new();
     if let Err(error) = assembled.require_guarantee() {
+        findings.extend(error.messages().into_iter().map(|(message, hints)| Finding {
+            verdict: Verdict::Refused,
+            message,
+            hints,
+        }));
+    }
+    if let Err(error) = moved::refuse(&file.pipeline.state) {
         findings.extend(error.messages().into_iter().map(|(message, hints)| Finding {
             verdict: Verdict::Refused,
             message,

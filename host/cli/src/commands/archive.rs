@@ -22,8 +22,18 @@ pub(crate) fn export(args: &ExportArgs) -> Outcome {
             count(done.bytes)
         ));
     }
-    if done.moved {
-        say(&format!("the state in {} refuses to run from now on", file.pipeline.state.display()));
+    for (sink, epochs) in &done.unfinished {
+        say(&format!(
+            "warning: sink `{sink}` has not finished {}: rows are staged in the directories that it has here, and the \
+             other host must reach these very directories; a start here finishes them, then export again",
+            counted(epochs.len() as u64, "sealed epoch")
+        ));
+    }
+    let state = file.pipeline.state.display();
+    if done.moved && !args.moving {
+        say(&format!("warning: the state in {state} was moved away before and refuses to run; this is another copy"));
+    } else if done.moved {
+        say(&format!("the state in {state} refuses to run from now on"));
     } else {
         say("warning: this is a copy, and the pipeline can still run here; two hosts must not both go on");
         say("hint: with --move the state that is left behind refuses to run");

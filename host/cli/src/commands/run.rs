@@ -82,7 +82,7 @@ async fn watched(ready: Ready, args: &RunArgs) -> Outcome {
         clock: Arc::new(SystemClock),
         lose_commit_answers: args.lose_commit_answers.unwrap_or(0),
     };
-    let used_before = ready.decisions(&options).into_iter().filter(|decision| decision.fate == Fate::UsedBefore);
+    let used_before = ready.decisions(&options)?.into_iter().filter(|decision| decision.fate == Fate::UsedBefore);
     used_before.for_each(|decision| say(&decision.words()));
     let began = Instant::now();
     let signals = tokio::spawn(stop_on_signal(control));

@@ -1,5 +1,6 @@
 //! Writing an archive.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -9,6 +10,7 @@ use rustix::fs::{CWD, FlockOperation, OFlags, RenameFlags, flock, renameat_with}
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use tidegate_pipeline::clock::Clock;
+use tidegate_protocol::ids::SinkId;
 use tidegate_store::contents::LogFile;
 use tidegate_store::{LocalLog, Log as _, StoreError};
 
@@ -33,8 +35,10 @@ pub struct Exported {
     pub files: usize,
     /// The newest epoch.
     pub newest_epoch: Option<u64>,
-    /// The state that is left behind refuses to run.
+    /// The state that is left behind refuses to run, from now on or since it was moved before.
     pub moved: bool,
+    /// Sealed epochs without an end, per sink: their rows are staged in the directories that the sinks have here.
+    pub unfinished: BTreeMap<SinkId, Vec<u64>>,
 }
 
 /// Writes everything that the pipeline's state holds into one new file. Only a state that verifies is exported, and only
@@ -74,7 +78,14 @@ pub fn export(file: &PipelineFile, to: &Path, moving: bool, clock: &dyn Clock) -
             .map_err(|error| ServerError::Host(format!("cannot mark the state as moved: {error}")))?;
     }
     place.finish(&unfinished)?;
-    Ok(Exported { archive: place.path.clone(), bytes, files: manifest.files.len(), newest_epoch, moved: moving })
+    Ok(Exported {
+        archive: place.path.clone(),
+        bytes,
+        files: manifest.files.len(),
+        newest_epoch,
+        moved: moving || moved::refuse(&section.state).is_err(),
+        unfinished: state.unfinished(),
+    })
 }
 
 /// All files with their digests, each piece of state compared with its name, and none missing.

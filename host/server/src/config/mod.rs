@@ -27,6 +27,7 @@ pub use tables::ALL as TABLES;
 pub use units::show_duration;
 
 pub(crate) use reader::suggest;
+pub(crate) use sections::real;
 
 /// Name of the sink that `[dead-letter]` makes.
 pub const DEAD_LETTER: &str = "dead-letter";

@@ -713,7 +713,7 @@ fn plain(path: &Path) -> PathBuf {
 }
 
 /// Where the path leads, through symbolic links as far as it exists; the rest as [`plain`] has it.
-fn real(path: &Path) -> PathBuf {
+pub(crate) fn real(path: &Path) -> PathBuf {
     for existing in path.ancestors() {
         if let Ok(found) = existing.canonicalize() {
             let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));

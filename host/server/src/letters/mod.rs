@@ -10,14 +10,17 @@
 //! files (positions, formats, schemas) holds for them:
 //!
 //! ```text
-//! <state>-replay-<hash>/letters/<file>.json         what became of a file of letters; written last
-//! <state>-replay-<hash>/rows/<source>/<file>[.<n>]  the rows in it for this source
-//! <state>-replay-<hash>/log/                        the state of the replay
+//! <state>-replay-<hash>/takes/<number>/rows/<source>/<file>  what one start has found, for each source
+//! <state>-replay-<hash>/takes/<number>/ids                   all letters ever taken; only in the newest take
+//! <state>-replay-<hash>/log/                                 the state of the replay
 //! ```
-//! Files of letters are read once; one that is changed afterwards is refused. Letters without their whole row cannot be
-//! sent again: they become letters again, with the reason.
+//! Rows and ids get their name together, before the first row is sent. A letter is known by its id, wherever it is found
+//! and whatever was done to its row, and is taken once. Letters without an id (people write such, and older versions did)
+//! are known by directory, file and place; a file with such letters must not be changed afterwards. A letter whose row
+//! cannot be sent stays where it is and is not taken.
 
 mod header;
+mod ids;
 mod plan;
 mod rows;
 mod unwrap;
@@ -39,32 +42,37 @@ pub struct Replay {
     pub file: Option<PipelineFile>,
     /// Where the letters are.
     pub letters_dir: PathBuf,
-    /// What is in letters that no replay had seen before.
-    pub found: LetterCount,
+    /// What this start found there.
+    pub found: Found,
+}
+
+/// What is in a directory of letters.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// How many letters.
+    pub count: LetterCount,
+    /// The first letters whose rows cannot be sent, each with the reason.
+    pub kept: Vec<String>,
 }
 
 /// A number of letters.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LetterCount {
     /// Whose rows are sent again.
     pub replayed: u64,
-    /// Whose rows cannot be sent again: they become letters again.
+    /// Whose rows cannot be sent: they stay where they are.
     pub kept: u64,
-}
-
-impl LetterCount {
-    fn add(&mut self, other: Self) {
-        self.replayed = self.replayed.saturating_add(other.replayed);
-        self.kept = self.kept.saturating_add(other.kept);
-    }
+    /// That are known: they, or copies of them, were taken before.
+    pub sent_before: u64,
 }
 
 /// Takes the rows out of the letters of a pipeline, and makes the pipeline that sends them again. `from` is a directory
 /// with letters, perhaps edited; without it, the directory of the dead-letter sink.
 ///
 /// # Errors
-/// The pipeline has no dead letters, they cannot be read, or a file of letters was changed after it was replayed.
+/// The pipeline has no dead letters, they cannot be read, or a file of letters without ids was changed after it was
+/// replayed.
 pub fn replay(file: &PipelineFile, from: Option<&Path>) -> Result<Replay, ServerError> {
     let Some(dead_letter) = &file.dead_letter else {
         return Err(ServerError::Request {
@@ -86,31 +94,19 @@ pub fn replay(file: &PipelineFile, from: Option<&Path>) -> Result<Replay, Server
         },
     };
     let state = State::read(file)?;
-    let plan = Plan::new(file, state.as_ref())?;
-    let tag = tag(file, from.map(|_| letters_dir.as_path()));
+    let tag = short_hash(file.pipeline.name.as_str().as_bytes());
     let store = Store::new(beside(&file.pipeline.state, &tag));
-    let mut found = LetterCount::default();
-    for letters in letter_files(&letters_dir)? {
-        found.add(store.take(&letters, &plan, &file.base)?);
-    }
+    let plan = Plan::new(file, state.as_ref(), store.takes_dir())?;
+    let found = store.take(&letter_files(&letters_dir)?, &letters_dir, &plan)?;
     let file = plan.pipeline(&store, &tag)?;
     Ok(Replay { file, letters_dir, found })
 }
 
-/// What tells replays of one pipeline, and of pipelines that lie beside each other, from one another. Letters in the
-/// pipeline's own directory have the same one wherever the project is moved.
-fn tag(file: &PipelineFile, from: Option<&Path>) -> String {
-    let from = from.map(|dir| {
-        let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
-        let base = file.base.canonicalize().unwrap_or_else(|_| file.base.clone());
-        dir.strip_prefix(&base).map(Path::to_owned).unwrap_or(dir)
-    });
-    let mut text = file.pipeline.name.as_str().as_bytes().to_vec();
-    if let Some(from) = from {
-        text.push(0);
-        text.extend(from.as_os_str().as_encoded_bytes());
-    }
-    short_hash(&text)
+/// What a directory of letters is called, wherever the project is moved and by whatever link it is reached.
+fn place_of(base: &Path, dir: &Path) -> Vec<u8> {
+    let dir = dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+    let base = base.canonicalize().unwrap_or_else(|_| base.to_owned());
+    dir.strip_prefix(&base).unwrap_or(&dir).as_os_str().as_encoded_bytes().to_vec()
 }
 
 /// Eight digits that stand for bytes.

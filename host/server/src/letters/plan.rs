@@ -1,6 +1,7 @@
 //! Which pipeline sends letters again, and where each letter goes in it.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use tidegate_columns::Schema;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
@@ -17,8 +18,6 @@ use crate::error::ServerError;
 use crate::graph;
 use crate::state::State;
 
-/// The source and the sink of letters that cannot be sent again.
-const KEPT: &str = "kept-letters";
 /// Longest row of a letter that a sink did not take.
 const LONGEST_ROW: u64 = 1 << 30;
 const COMMAS: CsvSection = CsvSection { header: false, delimiter: b',', quote: b'"', columns: None };
@@ -35,7 +34,8 @@ pub(super) struct Plan<'a> {
     encodings: BTreeMap<SinkId, Encoding>,
     /// For each sink, the sources of the rows that it did not take.
     back: BTreeMap<SinkId, Back>,
-    kept: SourceId,
+    /// Where the rows are.
+    takes_dir: PathBuf,
 }
 
 /// The sources of rows that a sink did not take.
@@ -67,7 +67,7 @@ pub(super) struct Target {
 
 impl<'a> Plan<'a> {
     /// Reads from the pipeline's state what its file does not say.
-    pub(super) fn new(file: &'a PipelineFile, state: Option<&State>) -> Result<Self, ServerError> {
+    pub(super) fn new(file: &'a PipelineFile, state: Option<&State>, takes_dir: PathBuf) -> Result<Self, ServerError> {
         let seal = state.and_then(|state| state.history.seal(state.history.newest_seal()?));
         let mut schemas = BTreeMap::new();
         for (id, cut) in seal.iter().flat_map(|sealed| &sealed.seal.sources) {
@@ -81,8 +81,7 @@ impl<'a> Plan<'a> {
             ENCODINGS.into_iter().find(|encoding| encoding.as_str() == name)
         };
         let encodings = file.sinks.keys().map(|id| (id.clone(), encoding(id).unwrap_or(Encoding::JsonLines))).collect();
-        let kept = free_name(file, KEPT)?;
-        let mut plan = Self { file, schemas, encodings, back: BTreeMap::new(), kept };
+        let mut plan = Self { file, schemas, encodings, back: BTreeMap::new(), takes_dir };
         for (id, section) in &file.sinks {
             let transformed =
                 plan.hands_on_others(id, section).then(|| free_name(file, &format!("again-{id}"))).transpose()?;
@@ -98,9 +97,13 @@ impl<'a> Plan<'a> {
         changes(section) || (typed && text)
     }
 
-    /// The source of letters that cannot be sent again.
-    pub(super) fn kept(&self) -> Target {
-        Target { source: self.kept.clone(), format: Format::JsonLines }
+    /// The pipeline's own directory.
+    pub(super) fn base(&self) -> &Path {
+        &self.file.base
+    }
+
+    pub(super) fn takes_dir(&self) -> &Path {
+        &self.takes_dir
     }
 
     /// Where a letter goes.
@@ -182,26 +185,18 @@ impl<'a> Plan<'a> {
                 sinks.insert(again, SinkSection { transform: None, columns: Vec::new(), ..section });
             }
         }
-        if store.has_rows(&self.kept)? {
-            let rows = row_format(Format::JsonLines, LONGEST_ROW);
-            sources.insert(self.kept.clone(), self.source(&self.kept, rows));
-            if let (Some(section), Ok(id)) = (&self.file.dead_letter, SinkId::new(self.kept.as_str())) {
-                let format = Some(SinkFormat::JsonLines);
-                sinks.insert(id, SinkSection { format, sources: vec![self.kept.clone()], ..section.clone() });
-            }
-        }
         sinks.retain(|_, section| !section.sources.is_empty());
         if sources.is_empty() {
             return Ok(None);
         }
-        let mut file = PipelineFile { base: store.rows_dir(), sources, sinks, ..self.file.clone() };
+        let mut file = PipelineFile { base: store.takes_dir(), sources, sinks, ..self.file.clone() };
         file.pipeline.name = replay_name(&self.file.pipeline.name, tag)?;
         file.pipeline.state = store.log_dir();
         Ok(Some(file))
     }
 
     fn source(&self, id: &SourceId, rows: RowFormat) -> SourceSection {
-        let paths = vec![format!("{id}/*")];
+        let paths = vec![format!("*/rows/{id}/*")];
         let kind = SourceKind::Files {
             paths,
             rows,
@@ -326,8 +321,6 @@ fn replay_name(name: &PipelineId, tag: &str) -> Result<PipelineId, ServerError> 
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
     use crate::config;
 
@@ -368,7 +361,7 @@ mod tests {
     #[test]
     fn letters_go_back_to_where_they_failed() {
         let file = config::parse(PIPELINE, Path::new("p.toml"), Path::new("/")).expect("valid");
-        let plan = Plan::new(&file, None).expect("there are free names");
+        let plan = Plan::new(&file, None, PathBuf::new()).expect("there are free names");
         let taken = format!("letters-{}", short_hash(b"to-plain"));
         for (letter, expected) in [
             (r#"{"source":"s"}"#, "s"),
@@ -400,13 +393,13 @@ mod tests {
     fn rows_that_were_transformed_are_not_transformed_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = config::parse(PIPELINE, Path::new("p.toml"), folder.path()).expect("valid");
-        let plan = Plan::new(&file, None).expect("there are free names");
+        let plan = Plan::new(&file, None, PathBuf::new()).expect("there are free names");
         let store = Store::new(folder.path().join("replay"));
         assert_eq!(plan.pipeline(&store, "0").expect("names fit"), None);
         let letters = folder.path().join("letters");
         let text = "{\"sink\":\"shaped\",\"code\":\"c\",\"row\":\"1\"}\n{\"sink\":\"shaped\",\"code\":\"transform\",\"row\":\"2\"}\n";
         std::fs::write(&letters, text).expect("can be written");
-        store.take(&letters, &plan, folder.path()).expect("they are letters");
+        store.take(&[letters], folder.path(), &plan).expect("they are letters");
         let replay = plan.pipeline(&store, "0").expect("names fit").expect("there are rows");
         assert_eq!(replay.pipeline.name.as_str(), "a-name-of-twenty-one-replay-0");
         let sinks: Vec<_> = replay.sinks.iter().map(|(id, sink)| (id.as_str(), sink.transform.is_some())).collect();

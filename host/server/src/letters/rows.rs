@@ -5,14 +5,13 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
-use data_encoding::HEXLOWER;
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use rustix::fs::{FlockOperation, flock};
 use tidegate_protocol::ids::SourceId;
 
+use super::ids::{Ids, IdsError, Key, key};
 use super::plan::{Plan, Target};
-use super::unwrap::{Letter, kept};
-use super::{LetterCount, failed, header};
+use super::unwrap::Letter;
+use super::{Found, failed, header, place_of};
 use crate::config::{CsvSection, Format};
 use crate::error::{Refused, ServerError};
 
@@ -20,18 +19,16 @@ use crate::error::{Refused, ServerError};
 const LONGEST_LETTER: u64 = 256 << 20;
 /// Files that are written at the same time: one per source, and per different header of CSV files.
 const MOST_FILES: usize = 256;
+/// A file of rows that is longer is followed by another one, so that several tasks have something to read.
+const LONG_FILE: u64 = 64 << 20;
+/// Headers of CSV files that are remembered.
+const MOST_HEADERS: usize = 1024;
+/// Letters that cannot be sent again and are named, of all that are counted.
+const MOST_NAMED: usize = 10;
 
 /// The replay's directory.
 pub(super) struct Store {
     dir: PathBuf,
-}
-
-/// What became of a file of letters.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-struct Taken {
-    sha256: String,
-    letters: LetterCount,
 }
 
 impl Store {
@@ -39,9 +36,9 @@ impl Store {
         Self { dir }
     }
 
-    /// Where the rows are, a directory per source.
-    pub(super) fn rows_dir(&self) -> PathBuf {
-        self.dir.join("rows")
+    /// Where the takes are: `<number>/rows/<source>/<file>`.
+    pub(super) fn takes_dir(&self) -> PathBuf {
+        self.dir.join("takes")
     }
 
     /// The replay's state directory.
@@ -65,102 +62,173 @@ impl Store {
     }
 
     fn files_of(&self, source: &SourceId) -> Result<Vec<PathBuf>, ServerError> {
-        let dir = self.rows_dir().join(source.as_str());
-        let entries = match fs::read_dir(&dir) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(&dir, "read", &error)),
-        };
         let mut files = Vec::new();
-        for entry in entries {
-            let path = entry.map_err(|error| failed(&dir, "read", &error))?.path();
-            if !path.file_name().unwrap_or_default().as_encoded_bytes().starts_with(b".") {
-                files.push(path);
-            }
+        for take in self.takes()? {
+            files.extend(listed(&self.takes_dir().join(take).join("rows").join(source.as_str()))?);
         }
-        files.sort();
         Ok(files)
     }
 
-    /// Takes the rows out of a file of letters, unless that was done before. Counts the letters if it was not.
-    pub(super) fn take(&self, letters: &Path, plan: &Plan<'_>, base: &Path) -> Result<LetterCount, ServerError> {
-        let Some(name) = letters.file_name().and_then(|name| name.to_str()) else {
-            return Err(ServerError::Request {
-                problem: format!("{} has a name that is not UTF-8", letters.display()),
-                hints: vec!["rename it".to_owned()],
-            });
-        };
-        let note = self.dir.join("letters").join(format!("{name}.json"));
-        match fs::read(&note) {
-            Ok(text) => return self.compare(letters, &note, &text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed(&note, "read", &error)),
-        }
-        let mut taking = Taking {
-            store: self,
-            plan,
-            base,
-            name,
-            files: BTreeMap::new(),
-            headers: BTreeMap::new(),
-            count: LetterCount::default(),
-        };
-        let sha256 = taking.read(letters)?;
-        let taken = Taken { sha256, letters: taking.count };
-        taking.publish()?;
-        let text = serde_json::to_vec(&taken).map_err(|error| ServerError::Host(error.to_string()))?;
-        // Last: until it is there, the rows are taken out again, to the same files.
-        write_durably(&note, &text).map_err(|error| failed(&note, "written", &error))?;
-        Ok(taken.letters)
+    /// The names of the takes, oldest first.
+    fn takes(&self) -> Result<Vec<String>, ServerError> {
+        let names = listed(&self.takes_dir())?.into_iter();
+        Ok(names.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
     }
 
-    fn compare(&self, letters: &Path, note: &Path, text: &[u8]) -> Result<LetterCount, ServerError> {
-        let taken: Taken = serde_json::from_slice(text)
-            .map_err(|error| ServerError::Host(format!("{} is damaged: {error}", note.display())))?;
-        let mut digest = Sha256::new();
-        let mut file = File::open(letters).map_err(|error| failed(letters, "read", &error))?;
-        let mut block = vec![0; 64 << 10];
+    /// Takes the rows out of all letters in these files of a directory that no replay took before.
+    ///
+    /// What is taken becomes a *take*: its rows, and the ids of all letters ever taken, in one directory that gets its
+    /// name at once. Killed before, nothing was taken; killed after, everything was.
+    pub(super) fn take(&self, files: &[PathBuf], from: &Path, plan: &Plan<'_>) -> Result<Found, ServerError> {
+        if files.is_empty() {
+            return Ok(Found::default());
+        }
+        fs::create_dir_all(&self.dir).map_err(|error| failed(&self.dir, "made", &error))?;
+        let _alone = self.alone()?;
+        let takes = self.takes()?;
+        let before = takes.last().map(|take| self.takes_dir().join(take).join("ids"));
+        let number: u64 = match takes.last() {
+            Some(take) => take.parse().map_err(|_| damaged(&self.takes_dir().join(take)))?,
+            None => 0,
+        };
+        let unfinished = self.dir.join("unfinished");
+        match fs::remove_dir_all(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed(&unfinished, "removed", &error));
+            }
+            _ => {}
+        }
+        fs::create_dir(&unfinished).map_err(|error| failed(&unfinished, "made", &error))?;
+        let mut taking = Taking {
+            plan,
+            dir: unfinished.clone(),
+            place: place_of(plan.base(), from),
+            ids: Ids::open(before.as_deref(), &unfinished).map_err(ids_error)?,
+            files: BTreeMap::new(),
+            written: 0,
+            headers: BTreeMap::new(),
+            found: Found::default(),
+        };
+        files.iter().try_for_each(|file| taking.file(file))?;
+        let found = std::mem::take(&mut taking.found);
+        if found.count.replayed > 0 {
+            taking.close()?;
+            taking.ids.finish(&unfinished.join("ids")).map_err(ids_error)?;
+            self.publish(&unfinished, number + 1).map_err(|error| failed(&self.takes_dir(), "written", &error))?;
+            // The newest ones are all of them.
+            before.into_iter().for_each(|ids| drop(fs::remove_file(ids)));
+        } else {
+            fs::remove_dir_all(&unfinished).map_err(|error| failed(&unfinished, "removed", &error))?;
+        }
+        Ok(found)
+    }
+
+    /// One process takes at a time; another one waits.
+    fn alone(&self) -> Result<File, ServerError> {
+        let path = self.dir.join("lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(|error| failed(&path, "opened", &error))?;
         loop {
-            match file.read(&mut block).map_err(|error| failed(letters, "read", &error))? {
-                0 => break,
-                count => digest.update(&block[..count]),
+            match flock(&lock, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(lock),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(failed(&path, "locked", &error.into())),
             }
         }
-        if HEXLOWER.encode(&digest.finalize()) == taken.sha256 {
-            return Ok(LetterCount::default());
+    }
+
+    /// Gives a take its name, and makes all names durable, up to that beside the state.
+    fn publish(&self, unfinished: &Path, number: u64) -> io::Result<()> {
+        let sync = |dir: &Path| File::open(dir)?.sync_all();
+        for source in fs::read_dir(unfinished.join("rows"))? {
+            sync(&source?.path())?;
         }
-        Err(ServerError::Edits(vec![Refused {
-            problem: format!(
-                "{} was changed after its letters were sent again; read once more, rows of it would be there twice",
-                letters.display()
-            ),
-            hints: vec!["set it back, and put letters that are to be sent in a file of another name".to_owned()],
-        }]))
+        sync(&unfinished.join("rows"))?;
+        sync(unfinished)?;
+        fs::create_dir_all(self.takes_dir())?;
+        let take = self.takes_dir().join(format!("{number:08}"));
+        // Until here nothing was taken.
+        fs::rename(unfinished, &take)?;
+        take.ancestors().skip(1).take(3).try_for_each(sync)
     }
 }
 
-/// A file of letters on its way.
+/// What lies in a directory and is not hidden, in the order of names; nothing if there is no such directory.
+fn listed(dir: &Path) -> Result<Vec<PathBuf>, ServerError> {
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(dir, "read", &error)),
+    };
+    let mut paths = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| failed(dir, "read", &error))?.path();
+        if !path.file_name().unwrap_or_default().as_encoded_bytes().starts_with(b".") {
+            paths.push(path);
+        }
+    }
+    paths.sort();
+    Ok(paths)
+}
+
+fn ids_error(error: IdsError) -> ServerError {
+    match error {
+        IdsError::Io(path, error) => failed(&path, "used", &error),
+        IdsError::Damaged(path) => damaged(&path),
+    }
+}
+
+fn damaged(path: &Path) -> ServerError {
+    ServerError::refused(
+        format!("{} is damaged or missing: it is not known which letters were sent before", path.display()),
+        vec!["restore the replay's directory from a copy".to_owned()],
+    )
+}
+
+fn changed(file: &Path) -> ServerError {
+    ServerError::Edits(vec![Refused {
+        problem: format!(
+            "{} was changed after its letters were sent again, and has letters without an `id`; read once more, rows \
+             of it would be there twice",
+            file.display()
+        ),
+        hints: vec!["set it back, and put letters that are to be sent in a file of another name".to_owned()],
+    }])
+}
+
+/// A take on its way.
 struct Taking<'a> {
-    store: &'a Store,
     plan: &'a Plan<'a>,
-    base: &'a Path,
-    name: &'a str,
+    dir: PathBuf,
+    /// Names the directory of the letters, for those without an id.
+    place: Vec<u8>,
+    ids: Ids,
     /// By source and header, the files that are written.
     files: BTreeMap<(SourceId, Vec<u8>), RowFile>,
+    /// Files begun so far.
+    written: u64,
     /// Headers by the file that they stand in.
     headers: BTreeMap<String, Result<Vec<u8>, String>>,
-    count: LetterCount,
+    found: Found,
 }
 
 struct RowFile {
-    unfinished: PathBuf,
     path: PathBuf,
     out: BufWriter<File>,
+    bytes: u64,
+}
+
+/// Letters without an id in a file: known by the file's name, their place among them, and what they say.
+struct Unnamed<'a> {
+    file: &'a [u8],
+    /// Letters of it were taken before: they must be the same ones still.
+    known: bool,
+    count: u64,
 }
 
 impl Taking<'_> {
-    /// Reads all letters; gives the file's digest.
-    fn read(&mut self, letters: &Path) -> Result<String, ServerError> {
+    /// Reads all letters in a file.
+    fn file(&mut self, letters: &Path) -> Result<(), ServerError> {
         let io = |error: io::Error| failed(letters, "read", &error);
         let mut input = BufReader::new(File::open(letters).map_err(io)?);
         let compressed = matches!(input.fill_buf().map_err(io)?, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..]);
@@ -170,9 +238,11 @@ impl Taking<'_> {
                 hints: vec!["decompress the letters into a directory, and give --from DIR".to_owned()],
             });
         }
-        let mut digest = Sha256::new();
+        let name = letters.file_name().unwrap_or_default().as_encoded_bytes();
+        let marker = key("file", &[&self.place, name]);
+        let mut unnamed = Unnamed { file: name, known: self.is_known(&marker)?, count: 0 };
         let mut line = Vec::new();
-        for number in 1.. {
+        for number in 1u64.. {
             line.clear();
             if (&mut input).take(LONGEST_LETTER).read_until(b'\n', &mut line).map_err(io)? == 0 {
                 break;
@@ -183,33 +253,65 @@ impl Taking<'_> {
                     hints: vec!["remove the line".to_owned()],
                 });
             }
-            digest.update(&line);
             let letter = line.trim_ascii();
             if !letter.is_empty() {
-                self.letter(letter, number)?;
+                self.letter(letter, letters, number, &mut unnamed)?;
             }
         }
-        Ok(HEXLOWER.encode(&digest.finalize()))
+        if unnamed.count > 0 {
+            self.remember(marker)?;
+        }
+        Ok(())
     }
 
-    fn letter(&mut self, line: &[u8], number: u64) -> Result<(), ServerError> {
-        match self.unwrapped(line) {
+    fn is_known(&self, key: &Key) -> Result<bool, ServerError> {
+        self.ids.contains(key).map_err(ids_error)
+    }
+
+    fn remember(&mut self, key: Key) -> Result<(), ServerError> {
+        self.ids.insert(key).map_err(ids_error)
+    }
+
+    fn letter(&mut self, line: &[u8], file: &Path, number: u64, unnamed: &mut Unnamed<'_>) -> Result<(), ServerError> {
+        let letter = Letter::read(line);
+        let id = letter.as_ref().ok().and_then(|letter| letter.id.as_deref()).filter(|id| !id.is_empty());
+        // A letter without an id whose row could not be sent yet is known by the second key.
+        let (key, seen) = match id {
+            Some(id) => (key("id", &[id.as_bytes()]), None),
+            None => {
+                unnamed.count += 1;
+                let parts = [&self.place, unnamed.file, &unnamed.count.to_be_bytes(), line];
+                (key("line", &parts), Some(key("seen", &parts)))
+            }
+        };
+        if self.is_known(&key)? {
+            self.found.count.sent_before += 1;
+            return Ok(());
+        }
+        if let (Some(seen), true) = (&seen, unnamed.known)
+            && !self.is_known(seen)?
+        {
+            return Err(changed(file));
+        }
+        match letter.and_then(|letter| self.unwrapped(&letter)) {
             Ok((target, header, row)) => {
-                self.count.replayed += 1;
-                self.write(target.source, header, &row)
+                self.found.count.replayed += 1;
+                self.write(target.source, header, &row)?;
+                self.remember(key)
             }
             Err(why) => {
-                self.count.kept += 1;
-                let letter = kept(line, self.name, number, &why);
-                self.write(self.plan.kept().source, Vec::new(), &letter)
+                self.found.count.kept += 1;
+                if self.found.kept.len() < MOST_NAMED {
+                    self.found.kept.push(format!("{}, line {number}: {why}", file.display()));
+                }
+                seen.map_or(Ok(()), |seen| self.remember(seen))
             }
         }
     }
 
     /// Where a letter's row goes, the header that it needs, and the row with its line end.
-    fn unwrapped(&mut self, line: &[u8]) -> Result<(Target, Vec<u8>, Vec<u8>), String> {
-        let letter = Letter::read(line)?;
-        let target = self.plan.target(&letter)?;
+    fn unwrapped(&mut self, letter: &Letter) -> Result<(Target, Vec<u8>, Vec<u8>), String> {
+        let target = self.plan.target(letter)?;
         let mut row = letter.row()?;
         row.push(b'\n');
         let blank = row.iter().all(u8::is_ascii_whitespace);
@@ -225,7 +327,7 @@ impl Taking<'_> {
                 if !header::record_length(&row, csv).is_some_and(|length| row[length..].iter().all(line_end)) {
                     return Err("the row is not one CSV record: a quote is not closed, or lines follow".to_owned());
                 }
-                if csv.header { self.header(&letter, csv)? } else { Vec::new() }
+                if csv.header { self.header(letter, csv)? } else { Vec::new() }
             }
             _ => Vec::new(),
         };
@@ -239,72 +341,60 @@ impl Taking<'_> {
         if let Some(known) = self.headers.get(file) {
             return known.clone();
         }
-        // Letters of a replay name a file of ours.
-        let ours = self.store.rows_dir().join(file);
-        let path = if ours.is_file() { ours } else { self.base.join(file) };
+        // Letters of a row that failed again in a replay name a file of ours.
+        let ours = self.plan.takes_dir().join(file);
+        let path = if ours.is_file() { ours } else { self.plan.base().join(file) };
         let header = header::of_file(&path, csv);
+        if self.headers.len() >= MOST_HEADERS {
+            self.headers.clear();
+        }
         self.headers.insert(file.clone(), header.clone());
         header
     }
 
     fn write(&mut self, source: SourceId, header: Vec<u8>, row: &[u8]) -> Result<(), ServerError> {
         let key = (source, header);
+        if self.files.get(&key).is_some_and(|file| file.bytes >= LONG_FILE)
+            && let Some(full) = self.files.remove(&key)
+        {
+            full.close()?;
+        }
         if !self.files.contains_key(&key) {
-            let file = self.begin(&key.0, &key.1)?;
-            self.files.insert(key.clone(), file);
+            if self.files.len() >= MOST_FILES {
+                self.close()?;
+            }
+            self.files.insert(key.clone(), self.begin(&key.0, &key.1)?);
+            self.written += 1;
         }
         let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
-        file.out.write_all(row).map_err(|error| failed(&file.unfinished, "written", &error))
+        file.bytes += row.len() as u64;
+        file.out.write_all(row).map_err(|error| failed(&file.path, "written", &error))
     }
 
     fn begin(&self, source: &SourceId, header: &[u8]) -> Result<RowFile, ServerError> {
-        let number = self.files.keys().filter(|(other, _)| other == source).count();
-        if number >= MOST_FILES {
-            return Err(ServerError::Request {
-                problem: format!("the letters in {} come from CSV files with too many different headers", self.name),
-                hints: vec![format!("at most {MOST_FILES} are taken; split the file")],
-            });
-        }
-        let name = if header.is_empty() { self.name.to_owned() } else { format!("{}.{number}", self.name) };
-        let dir = self.store.rows_dir().join(source.as_str());
+        let dir = self.dir.join("rows").join(source.as_str());
         fs::create_dir_all(&dir).map_err(|error| failed(&dir, "made", &error))?;
-        let unfinished = dir.join(format!(".new-{}-{name}", std::process::id()));
-        let file = File::create(&unfinished).map_err(|error| failed(&unfinished, "written", &error))?;
-        let mut out = BufWriter::new(file);
-        out.write_all(header).map_err(|error| failed(&unfinished, "written", &error))?;
-        Ok(RowFile { path: dir.join(name), unfinished, out })
+        let path = dir.join(format!("{:08}", self.written));
+        let begun = File::create(&path).and_then(|file| {
+            let mut out = BufWriter::new(file);
+            out.write_all(header)?;
+            Ok(out)
+        });
+        let out = begun.map_err(|error| failed(&path, "written", &error))?;
+        Ok(RowFile { path, out, bytes: 0 })
     }
 
-    /// Gives the files their names.
-    fn publish(self) -> Result<(), ServerError> {
-        for RowFile { unfinished, path, out } in self.files.into_values() {
-            let done = out.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| {
-                file.sync_all()?;
-                fs::rename(&unfinished, &path)?;
-                sync_folders(&path)
-            });
-            done.map_err(|error| failed(&path, "written", &error))?;
-        }
-        Ok(())
+    /// Ends all files that are written, durably.
+    fn close(&mut self) -> Result<(), ServerError> {
+        std::mem::take(&mut self.files).into_values().try_for_each(RowFile::close)
     }
 }
 
-fn write_durably(path: &Path, text: &[u8]) -> io::Result<()> {
-    let Some(dir) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    fs::create_dir_all(dir)?;
-    let mut name = std::ffi::OsString::from(format!(".new-{}-", std::process::id()));
-    name.push(path.file_name().unwrap_or_default());
-    let unfinished = dir.join(name);
-    let mut file = File::create(&unfinished)?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)?;
-    sync_folders(path)
-}
-
-/// Makes the names durable: of the file, its folder, the replay's directory, and that beside the state.
-fn sync_folders(path: &Path) -> io::Result<()> {
-    path.ancestors().skip(1).take(4).try_for_each(|dir| File::open(dir)?.sync_all())
+impl RowFile {
+    fn close(self) -> Result<(), ServerError> {
+        let file = self.out.into_inner().map_err(io::IntoInnerError::into_error);
+        file.and_then(|file| file.sync_all()).map_err(|error| failed(&self.path, "written", &error))
+    }
 }
 
 #[cfg(test)]
@@ -317,44 +407,123 @@ mod tests {
         plugin = \"builtin:files\"\n\n[sinks.k.dirs]\noutput = \"out\"\n\n[dead-letter]\n\
         plugin = \"builtin:files\"\n\n[dead-letter.dirs]\noutput = \"dead\"\n";
 
+    /// A pipeline, the replay's store, and a directory with letters in it.
+    struct Desk {
+        folder: tempfile::TempDir,
+        file: config::PipelineFile,
+        store: Store,
+    }
+
+    impl Desk {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = config::parse(PIPELINE, Path::new("p.toml"), folder.path()).expect("valid");
+            let store = Store::new(folder.path().join("replay"));
+            Self { folder, file, store }
+        }
+
+        fn write(&self, name: &str, letters: &str) {
+            let path = self.folder.path().join(name);
+            fs::create_dir_all(path.parent().expect("it lies in a folder")).expect("a folder");
+            fs::write(path, letters).expect("written");
+        }
+
+        /// Counts of what was sent, left where it is, and sent before.
+        fn take(&self, dir: &str) -> Result<(u64, u64, u64), ServerError> {
+            let dir = self.folder.path().join(dir);
+            let plan = Plan::new(&self.file, None, self.store.takes_dir()).expect("names are free");
+            let count = self.store.take(&listed(&dir).expect("it is there"), &dir, &plan)?.count;
+            Ok((count.replayed, count.kept, count.sent_before))
+        }
+
+        fn rows(&self) -> String {
+            let files =
+                ["s", "to-k"].map(|id| self.store.files_of(&SourceId::new(id).expect("legal")).expect("listed"));
+            files.into_iter().flatten().map(|path| fs::read_to_string(path).expect("readable")).collect()
+        }
+    }
+
     #[test]
-    fn what_was_begun_before_a_crash_is_done_again_to_the_same_files() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = config::parse(PIPELINE, Path::new("p.toml"), folder.path()).expect("valid");
-        let plan = Plan::new(&file, None).expect("names are free");
-        let store = Store::new(folder.path().join("replay"));
-        let letters = folder.path().join("letters");
-        fs::write(&letters, "{\"source\":\"s\",\"row\":\"1\"}\n{\"sink\":\"k\",\"row\":\"2\"}\n\noops\n")
-            .expect("written");
-        let counted = LetterCount { replayed: 2, kept: 1 };
-        let look = || -> Vec<(String, Vec<u8>)> {
-            ["s", "to-k", "kept-letters"]
-                .into_iter()
-                .flat_map(|source| store.files_of(&SourceId::new(source).expect("legal")).expect("can be listed"))
-                .map(|path| (path.to_string_lossy().into_owned(), fs::read(&path).expect("can be read")))
-                .collect()
-        };
-        assert_eq!(store.take(&letters, &plan, folder.path()).expect("taken"), counted);
-        let first = look();
-        assert_eq!(first.iter().map(|(_, rows)| rows.len()).collect::<Vec<_>>()[..2], [2, 2], "{first:?}");
-        assert_eq!(first.len(), 3);
-        // Killed before the note, and while a file was written.
-        fs::remove_file(store.dir.join("letters/letters.json")).expect("it was there");
-        fs::remove_file(&first[1].0).expect("it was there");
-        fs::write(store.rows_dir().join("to-k/.new-1-letters"), "2").expect("written");
-        assert_eq!(store.take(&letters, &plan, folder.path()).expect("taken"), counted);
-        assert_eq!(look(), first);
-        // Done: not counted again, and not read again.
-        assert_eq!(store.take(&letters, &plan, folder.path()).expect("known"), LetterCount::default());
-        let pipeline = plan.pipeline(&store, "0").expect("names fit").expect("there are rows");
-        assert_eq!(pipeline.pipeline.name.as_str(), "p-replay-0");
-        let sources: Vec<_> = pipeline.sources.keys().map(SourceId::as_str).collect();
-        assert_eq!(sources, ["kept-letters", "s", "to-k"]);
-        let of_sink: Vec<_> = pipeline
-            .sinks
-            .iter()
-            .map(|(id, sink)| (id.as_str(), sink.sources.iter().map(SourceId::as_str).collect::<Vec<_>>()))
-            .collect();
-        assert_eq!(of_sink, [("k", vec!["s", "to-k"]), ("kept-letters", vec!["kept-letters"])]);
+    fn an_id_is_sent_once_whatever_file_directory_link_or_mended_row_it_comes_with() {
+        let desk = Desk::new();
+        let letter = |n: u32, row: &str| format!("{{\"id\":\"i{n}\",\"source\":\"s\",\"row\":\"{row}\"}}\n");
+        desk.write("dl/a", &(letter(1, "1") + &letter(2, "2")));
+        desk.write("dl/copy", &letter(2, "2"));
+        assert_eq!(desk.take("dl").expect("taken"), (2, 0, 1));
+        assert_eq!(desk.take("dl").expect("known"), (0, 0, 3));
+        // Another directory, a mended row, and a file that has grown.
+        desk.write("m/a", &(letter(1, "one") + &letter(2, "2") + &letter(3, "3")));
+        assert_eq!(desk.take("m").expect("taken"), (1, 0, 2));
+        std::os::unix::fs::symlink(desk.folder.path().join("m"), desk.folder.path().join("link")).expect("a link");
+        assert_eq!(desk.take("link").expect("known"), (0, 0, 3));
+        desk.write("m/a", &letter(4, "4"));
+        assert_eq!(desk.take("m").expect("taken"), (1, 0, 0));
+        assert_eq!(desk.rows(), "1\n2\n3\n4\n");
+        assert_eq!(desk.store.takes().expect("listed").len(), 3, "nothing new makes no take");
+    }
+
+    #[test]
+    fn a_letter_whose_row_cannot_be_sent_stays_and_is_sent_when_it_can_be() {
+        let desk = Desk::new();
+        desk.write("m/a", "{\"id\":\"i\",\"source\":\"gone\",\"row\":\"1\"}\noops\n{\"sink\":\"k\",\"row\":\"2\"}\n");
+        assert_eq!(desk.take("m").expect("taken"), (1, 2, 0));
+        assert_eq!(desk.take("m").expect("known"), (0, 2, 1));
+        desk.write("m/a", "{\"id\":\"i\",\"source\":\"s\",\"row\":\"1\"}\noops\n{\"sink\":\"k\",\"row\":\"2\"}\n");
+        assert_eq!(desk.take("m").expect("taken"), (1, 1, 1));
+        assert_eq!(desk.rows(), "1\n2\n");
+    }
+
+    #[test]
+    fn files_of_letters_without_ids_are_read_once_and_not_changed_afterwards() {
+        let desk = Desk::new();
+        let (one, two) = ("{\"source\":\"s\",\"row\":\"1\"}\n", "{\"source\":\"s\",\"row\":\"2\"}\n");
+        desk.write("m/a", &[one, one].concat());
+        assert_eq!(desk.take("m").expect("taken"), (2, 0, 0));
+        assert_eq!(desk.take("m").expect("known"), (0, 0, 2));
+        desk.write("m/b", two);
+        assert_eq!(desk.take("m").expect("another file"), (1, 0, 2));
+        for changed in [[one, two].concat(), [two, one, one].concat(), [one, one, two].concat()] {
+            desk.write("m/a", &changed);
+            assert!(desk.take("m").is_err_and(|error| error.to_string().contains("was changed")), "{changed}");
+        }
+        // What has an id may be put beside them.
+        desk.write("m/a", &format!("{{\"id\":\"i\",\"source\":\"s\",\"row\":\"3\"}}\n{one}{one}"));
+        assert_eq!(desk.take("m").expect("taken"), (1, 0, 3));
+    }
+
+    #[test]
+    fn a_take_is_there_as_a_whole_or_not_at_all() {
+        let desk = Desk::new();
+        let letters = "{\"id\":\"1\",\"source\":\"s\",\"row\":\"1\"}\n{\"sink\":\"k\",\"row\":\"2\"}\n";
+        desk.write("m/a", letters);
+        // Killed while it was written.
+        desk.write("replay/unfinished/rows/s/00000000", "half");
+        desk.write("replay/unfinished/ids", "half");
+        assert_eq!(desk.take("m").expect("taken"), (2, 0, 0));
+        let take = desk.folder.path().join("replay/takes/00000001");
+        // Killed right before it got its name, and so taken again.
+        fs::rename(&take, desk.folder.path().join("replay/unfinished")).expect("it was there");
+        assert_eq!(desk.take("m").expect("taken"), (2, 0, 0));
+        assert_eq!(desk.rows(), "1\n2\n");
+        // Without its ids it is not known what was sent: nothing is.
+        fs::remove_file(take.join("ids")).expect("it was there");
+        assert!(desk.take("m").is_err_and(|error| error.to_string().contains("not known which letters")));
+    }
+
+    #[test]
+    fn rows_of_very_many_headers_need_few_files_at_a_time() {
+        let desk = Desk::new();
+        let mut file = desk.file.clone();
+        let text = PIPELINE.replace("\"json-lines\"", "\"csv\"");
+        file.sources = config::parse(&text, Path::new("p.toml"), desk.folder.path()).expect("valid").sources;
+        let desk = Desk { file, ..desk };
+        let mut letters = String::new();
+        for n in 0..MOST_FILES + 50 {
+            desk.write(&format!("in/{n}"), &format!("c{n}\n1\n"));
+            letters += &format!("{{\"id\":\"{n}\",\"source\":\"s\",\"file\":\"in/{n}\",\"row\":\"{n}\"}}\n");
+        }
+        desk.write("m/a", &letters);
+        assert_eq!(desk.take("m").expect("taken").0, (MOST_FILES + 50) as u64);
+        assert!(desk.rows().contains("c300\n300\n"));
     }
 }

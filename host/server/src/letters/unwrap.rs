@@ -1,12 +1,13 @@
 //! One letter: what it says, and the row in it.
 
 use serde::Deserialize;
-use serde_json::{Map, Value};
 
 /// A letter, as far as sending it again needs it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct Letter {
+    /// Names the letter wherever it is found. Older versions, and people, write letters without one.
+    pub(super) id: Option<String>,
     pub(super) source: Option<String>,
     pub(super) sink: Option<String>,
     /// Why the sink did not take it, for programs.
@@ -17,9 +18,6 @@ pub(super) struct Letter {
     row_base64: Option<String>,
     truncated_from_bytes: Option<u64>,
 }
-
-/// What the reason of a letter begins with that was kept once.
-const KEPT: &str = "cannot be replayed: ";
 
 impl Letter {
     /// Reads a line.
@@ -50,32 +48,6 @@ impl Letter {
     }
 }
 
-/// The letter that stands for one that cannot be sent again, with the reason; a line that is no letter becomes one.
-pub(super) fn kept(line: &[u8], file: &str, number: u64, why: &str) -> Vec<u8> {
-    let mut letter = match serde_json::from_slice::<Map<String, Value>>(line) {
-        Ok(letter) if Letter::read(line).is_ok() => letter,
-        _ => {
-            let mut letter = Map::new();
-            letter.insert("file".to_owned(), file.into());
-            letter.insert("line".to_owned(), number.into());
-            match std::str::from_utf8(line) {
-                Ok(text) => letter.insert("row".to_owned(), text.into()),
-                Err(_) => letter.insert("row-base64".to_owned(), data_encoding::BASE64.encode(line).into()),
-            };
-            letter
-        }
-    };
-    let before = letter.get("reason").and_then(Value::as_str).unwrap_or_default();
-    // A letter that is kept again and again must not grow.
-    if !before.starts_with(KEPT) {
-        let before = if before.is_empty() { String::new() } else { format!(" (first: {before})") };
-        letter.insert("reason".to_owned(), format!("{KEPT}{why}{before}").into());
-    }
-    let mut out = Value::Object(letter).to_string().into_bytes();
-    out.push(b'\n');
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,20 +74,5 @@ mod tests {
             let error = row(letter).expect_err(letter);
             assert!(error.contains(part), "{letter}: {error}");
         }
-    }
-
-    #[test]
-    fn a_kept_letter_says_why_once() {
-        let line = br#"{"source":"s","line":7,"reason":"too long","row":"a","truncated-from-bytes":9}"#;
-        let once = kept(line, "f", 1, "it was cut");
-        let text = String::from_utf8(once.clone()).expect("JSON");
-        assert!(text.contains(r#""reason":"cannot be replayed: it was cut (first: too long)""#), "{text}");
-        assert!(text.contains(r#""line":7"#) && text.contains(r#""truncated-from-bytes":9"#), "{text}");
-        assert_eq!(kept(once.trim_ascii_end(), "f", 1, "it was cut"), once);
-        let text = String::from_utf8(kept(b"oops", "f", 3, "this is no letter")).expect("JSON");
-        assert_eq!(
-            text,
-            "{\"file\":\"f\",\"line\":3,\"reason\":\"cannot be replayed: this is no letter\",\"row\":\"oops\"}\n"
-        );
     }
 }

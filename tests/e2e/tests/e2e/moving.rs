@@ -28,8 +28,14 @@ fn run_other(scene: &Scene) -> tidegate_e2e::Ended {
 #[test]
 fn a_moved_pipeline_goes_on_elsewhere_and_refuses_to_run_here() {
     let scene = scene();
-    export(&scene, &["--move"]).expect(0).says(&["refuses to run"]);
-    scene.run(&[]).expect(3).says(&["moved away", "moved.tar.zst", "to take it back", "moved.json"]);
+    export(&scene, &["--move"]).expect(0).says(&["refuses to run", "`out` has not finished", "staged"]);
+    for command in ["run", "validate"] {
+        let refused = scene.tidegate(&[command, "pipeline.toml"]).expect(3);
+        refused.says(&["moved away", "moved.tar.zst", "to take it back", "moved.json"]);
+    }
+    let copy = scene.tidegate(&["checkpoint", "export", "pipeline.toml", "--to", "copy.tar.zst"]).expect(0);
+    assert!(!copy.said().contains("can still run here"), "{copy}");
+    copy.says(&["was moved away before"]);
     scene.tidegate(&["savepoint", "create", "pipeline.toml", "s"]).expect(3);
     scene.tidegate(&["orphans", "abandon", "pipeline.toml"]).expect(3);
     import(&scene, "moved.tar.zst").expect(0);
@@ -205,4 +211,28 @@ fn a_move_that_is_killed_never_leaves_an_archive_and_a_state_that_runs() {
         }
         scene.expect_rows("out", &numbered(0..900));
     }
+}
+
+#[test]
+fn an_unfinished_epoch_is_taken_up_by_a_file_that_reaches_the_directory_by_another_path() {
+    let scene = scene();
+    export(&scene, &["--move"]).expect(0);
+    let text = std::fs::read_to_string(scene.path("other.toml")).expect("it is there");
+    std::fs::create_dir_all(scene.path("there/in")).expect("it can be made");
+    for part in ["0", "1", "2"] {
+        let name = format!("in/{part}.jsonl");
+        std::fs::copy(scene.path(&name), scene.path(&format!("there/{name}"))).expect("it can be copied");
+    }
+    let elsewhere = text.replace("\"there/state\"", "\"state\"");
+    let there = |output: &str| scene.write("there/p.toml", elsewhere.replace("\"out\"", &format!("\"{output}\"")));
+    there("../out");
+    scene.tidegate(&["checkpoint", "import", "there/p.toml", "--from", "moved.tar.zst"]).expect(0);
+    // The same words mean another directory there.
+    there("out");
+    scene.tidegate(&["validate", "there/p.toml"]).expect(3).says(&["are staged in the old one"]);
+    scene.tidegate(&["run", "there/p.toml"]).expect(3).says(&["are staged in the old one"]);
+    there("../out");
+    scene.tidegate(&["validate", "there/p.toml"]).expect(0);
+    scene.tidegate(&["run", "there/p.toml"]).expect(0);
+    scene.expect_rows("out", &numbered(0..900));
 }

@@ -152,3 +152,47 @@ fn slow_and_hostile_clients_hurt_nothing() {
     scene.expect_rows("out", &numbered(0..3_000));
     assert_eq!(savepoints(&scene), ["meanwhile"]);
 }
+
+#[test]
+fn a_savepoint_made_again_under_its_name_is_gone_back_to_again() {
+    let scene = Scene::plain(30, "");
+    scene.finish();
+    create(&scene, "x").expect(0);
+    let back = ["--from", "x", "--accept", "out=accept-duplicates"];
+    let newest = || epochs(&scene).last().expect("a checkpoint")["epoch"].as_u64().expect("a number");
+    scene.write("in/3.jsonl", tidegate_e2e::lines(&numbered(30..40)));
+    scene.finish();
+    scene.run(&back).expect(0).says(&["--from x: applied", "from-x-1"]);
+    // The same wish again does nothing, also when the savepoint is gone.
+    scene.run(&back).expect(0).says(&["used before"]);
+    scene.tidegate(&["savepoint", "forget", "pipeline.toml", "x"]).expect(0);
+    scene.run(&back).expect(0).says(&["used before"]);
+    let second = newest();
+    create(&scene, "x").expect(0);
+    scene.write("in/4.jsonl", tidegate_e2e::lines(&numbered(40..50)));
+    scene.finish();
+    // An id that was used for another epoch is refused, and nothing runs.
+    let other = [&back[..], &["--decision-id", "from-x-1"]].concat();
+    scene.run(&other).expect(3).says(&["from-x-1", "used before", "another --decision-id"]);
+    scene
+        .run(&["--from", "x", "--accept", "out=accept-duplicates", "--decision-id", "again"])
+        .expect(0)
+        .says(&["applied"]);
+    assert!(newest() > second);
+}
+
+#[test]
+fn a_run_waits_for_a_command_that_holds_the_log_for_a_moment() {
+    use std::os::fd::AsRawFd as _;
+    let scene = Scene::plain(30, "");
+    scene.finish();
+    let lock = std::fs::File::open(scene.path("state/lock")).expect("the lock is there");
+    // SAFETY: `flock` takes two integers and touches no memory of ours.
+    assert_eq!(unsafe { libc::flock(lock.as_raw_fd(), libc::LOCK_EX) }, 0);
+    let mut running = scene.start(&[]);
+    running.hear("pipeline `flights`");
+    (0..20).for_each(|_| pause());
+    assert!(running.lives(), "it waits");
+    drop(lock);
+    running.end().expect(0);
+}

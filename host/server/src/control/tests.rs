@@ -126,7 +126,7 @@ async fn a_request_read_so_late_that_it_is_withdrawn_already_is_not_begun() {
     // As a process finds it that was stopped meanwhile: both lines at once.
     let late = tokio::task::spawn_blocking(move || {
         let mut stream = connect(&dir);
-        let lines = [line(&create("a")), b"withdraw\n".to_vec()].concat();
+        let lines = [line(create("a")), b"withdraw\n".to_vec()].concat();
         stream.write_all(&lines).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

@@ -341,6 +341,13 @@ fn open_shaper(
         .filter(|(source, _)| feeds(source))
         .map(|(source, schema)| (source.clone(), schema.clone()))
         .collect();
+    if let Route::Key(field) = &entry.route {
+        for (source, schema) in &mine {
+            schema.require_column(field).map_err(|error| {
+                ColumnsError::new(error.kind, format!("rows of source `{source}`: `route.key`: {}", error.message))
+            })?;
+        }
+    }
     Shaper::new(&entry.shape, entry.encoding, entry.subtasks, &mine)
 }
 
@@ -353,8 +360,7 @@ async fn open_readers(
     let source = Arc::clone(&entry.source);
     let cut = cut.cloned();
     let (encoding, tasks) = (entry.encoding, entry.tasks);
-    let unknown = entry.columns.as_ref().map(|options| options.unknown).unwrap_or_default();
-    let plan = schema.map(|schema| ColumnsPlan { schema: schema.clone(), unknown });
+    let plan = schema.zip(entry.columns.as_ref()).map(|(schema, options)| ColumnsPlan::new(schema.clone(), options));
     let readers = on_threads(entry, blocking, move || match &plan {
         Some(plan) => source.open_columns(plan, cut.as_ref(), tasks),
         None => source.open(encoding, cut.as_ref(), tasks),

@@ -106,7 +106,7 @@ fn source(dir: &Path, pattern: &str) -> ParquetSource {
 }
 
 fn plan(columns: &str, unknown: UnknownFields) -> ColumnsPlan {
-    ColumnsPlan { schema: schema(columns), unknown }
+    ColumnsPlan { schema: schema(columns), unknown, inferred: false }
 }
 
 /// Everything that a source gave.
@@ -261,7 +261,8 @@ fn large_files_of_several_row_groups_are_read_in_bounded_batches() {
     for (name, columns) in [(groups, None), ("own.parquet", Some(KINDS))] {
         let source = source(dir.path(), name);
         let sampled = source.sample_schema().unwrap();
-        let plan = ColumnsPlan { schema: columns.map_or(sampled, schema), unknown: UnknownFields::BadRow };
+        let plan =
+            ColumnsPlan { schema: columns.map_or(sampled, schema), unknown: UnknownFields::BadRow, inferred: false };
         let whole = read(&source, &plan, None, 1, 1 << 20).unwrap();
         let by_bytes = read(&source, &plan, None, 1, 5000).unwrap();
         assert_eq!(by_bytes.of(name), whole.of(name));
@@ -632,7 +633,9 @@ fn the_schema_of_several_files_holds_the_rows_of_each() {
     let source = source(dir.path(), "*");
     let sampled = source.sample_schema().unwrap();
     assert_eq!(sampled, schema("n BIGINT NOT NULL, t TEXT, d DATE"));
-    let got = read(&source, &ColumnsPlan { schema: sampled, unknown: UnknownFields::BadRow }, None, 2, 1).unwrap();
+    let got =
+        read(&source, &ColumnsPlan { schema: sampled, unknown: UnknownFields::BadRow, inferred: false }, None, 2, 1)
+            .unwrap();
     assert_eq!(got.lines("a"), [r#"{"n":1,"t":"x","d":null}"#]);
     assert_eq!(got.lines("b"), [r#"{"n":2,"t":null,"d":"2013-01-01"}"#]);
     write(dir.path(), "c", parquet(&rows("t BIGINT", "{\"t\":1}\n")));

@@ -11,7 +11,8 @@ use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Encoding;
 
 use crate::config::{
-    AddedColumn, FilesSection, PipelineFile, SchemaSection, SinkFormat, SinkSection, TransformSection, UnknownFields,
+    AddedColumn, FilesSection, PipelineFile, Route, SchemaSection, SinkFormat, SinkSection, TransformSection,
+    UnknownFields,
 };
 use crate::encodings::Encodings;
 use crate::error::ServerError;
@@ -47,6 +48,16 @@ pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes,
         shapes.sources.insert(id.clone(), ColumnsOptions { declared, unknown });
     }
     for (id, section, _) in file.all_sinks() {
+        if let Route::Key(field) = &section.route {
+            for source in &section.sources {
+                let Some(ColumnsOptions { declared: Some(schema), .. }) = shapes.sources.get(source) else { continue };
+                schema.require_column(field).map_err(|error| {
+                    misfit(format!(
+                        "sink `{id}`, rows of source `{source}`: `route.key`: {error} (as they are in the source)"
+                    ))
+                })?;
+            }
+        }
         let shape = shape(section).map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
         let encoding = encodings.sinks.get(&id).copied();
         let wrong = |source: &SourceId, error| misfit(format!("sink `{id}`, rows of source `{source}`: {error}"));
@@ -55,7 +66,7 @@ pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes,
             match (shapes.sources.get(source), &first) {
                 (Some(ColumnsOptions { declared: Some(schema), .. }), first_columns) => {
                     let columns = try_columns(&shape, encoding, schema).map_err(|error| wrong(source, error))?;
-                    if let (Some((other, others)), true) = (first_columns, shape.files.is_some()) {
+                    if let (Some((other, others)), true) = (first_columns, one_list(&shape, encoding)) {
                         files::check_same_columns((other.as_str(), others), (source.as_str(), &columns))
                             .map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
                     }
@@ -88,6 +99,11 @@ impl Shapes {
         };
         self.sources.iter().map(source).chain(self.sinks.iter().filter_map(sink)).collect()
     }
+}
+
+/// Whether all rows have to have the same columns: they are written one after the other without names.
+fn one_list(shape: &SinkShape, encoding: Option<Encoding>) -> bool {
+    shape.files.is_some() || encoding == Some(Encoding::Csv)
 }
 
 fn misfit(problem: String) -> ServerError {
@@ -173,6 +189,7 @@ mod tests {
             ("columns = [\"_epoch\"]\ntransform = { rename = { n = \"_epoch\" } }", "_epoch"),
             ("files = { folder = \"x={x}\" }", "x={x}"),
             ("files = { folder = \"x\" }", "names no column"),
+            ("route = { key = \"wrod\" }", "the nearest is word"),
         ] {
             let said = made(sink).unwrap_err();
             assert!(said.starts_with("sink `out`") && said.contains(part), "{said}");

@@ -212,7 +212,7 @@ pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &So
     let columns = match assembled.columns(id) {
         None => None,
         Some(options) => match find_schema(built.source.as_ref(), options, cut.and_then(|cut| cut.schema.as_deref())) {
-            Ok(schema) => Some(ColumnsPlan { schema, unknown: options.unknown }),
+            Ok(schema) => Some(ColumnsPlan::new(schema, options)),
             Err(error) => return Some(error),
         },
     };

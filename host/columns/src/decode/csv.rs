@@ -32,6 +32,7 @@ pub struct CsvDecoder {
     /// Of each field of a record, the place of its column; `None` for one that is left out.
     places: Vec<Option<usize>>,
     dialect: CsvDialect,
+    careful: bool,
     unquoted: Vec<u8>,
 }
 
@@ -68,7 +69,13 @@ impl CsvDecoder {
                 )));
             }
         }
-        Ok(Self { schema: schema.clone(), columns, places, dialect, unquoted: Vec::new() })
+        Ok(Self { schema: schema.clone(), columns, places, dialect, careful: false, unquoted: Vec::new() })
+    }
+
+    /// For columns that were inferred: `01234` in a column of numbers is a bad row, since it may be no number.
+    #[must_use]
+    pub fn careful(self) -> Self {
+        Self { careful: true, ..self }
     }
 
     /// The schema of the batches.
@@ -131,7 +138,9 @@ impl CsvDecoder {
             if let Some(Some(place)) = self.places.get(found) {
                 let column = &mut self.columns.columns[*place];
                 let text = std::mem::take(&mut self.unquoted);
-                let read = field(&text, quoted, column).map_err(|fault| fault.within(column.field.name()));
+                let checked = if self.careful { check_zeros(&text, column) } else { Ok(()) };
+                let read = checked.and_then(|()| field(&text, quoted, column));
+                let read = read.map_err(|fault| fault.within(column.field.name()));
                 self.unquoted = text;
                 read?;
             }
@@ -205,6 +214,19 @@ fn next_field<'a>(bytes: &'a [u8], dialect: CsvDialect, text: &mut Vec<u8>) -> P
             Some(next) if *next == dialect.delimiter => return Ok((true, Some(&rest[1..]))),
             Some(_) => return Err(Fault::new("a field goes on behind its closing quote")),
         }
+    }
+}
+
+fn check_zeros(text: &[u8], column: &Column) -> Parsed<()> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    match digits {
+        [b'0', b'0'..=b'9', ..] if column.field.data_type().is_numeric() => Err(Fault::new(format!(
+            "{} begins with a zero, which a number does not keep. The column was inferred as {}; declare in `schema` what it \
+             is",
+            shown(text),
+            type_name(&column.field)
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -356,5 +378,17 @@ mod tests {
         {
             assert_eq!(length(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_leading_zero_is_no_number_where_the_columns_were_inferred() {
+        let schema = Schema::parse_ddl("zip BIGINT, x DOUBLE, word TEXT").unwrap();
+        let names = ["zip", "x", "word"].map(str::to_owned);
+        let decoder = CsvDecoder::new(&schema, &names, CsvDialect::default(), UnknownFields::BadRow).unwrap();
+        let decoded = decoder.careful().decode(b"01234,1,01\n0,0.5,01\n-7,-01.5,a\n10,1e3,b\n").unwrap();
+        assert_eq!(decoded.batch.num_rows(), 2);
+        let bad: Vec<_> = decoded.bad.iter().map(|bad| bad.line).collect();
+        assert_eq!(bad, [0, 2]);
+        assert!(decoded.bad[0].reason.contains("zip") && decoded.bad[0].reason.contains("zero"), "{:?}", decoded.bad);
     }
 }

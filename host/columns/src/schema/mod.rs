@@ -7,6 +7,8 @@ pub(crate) use ddl::{Name, TypeName};
 
 use arrow_schema::{Fields, SchemaRef};
 
+use crate::{ColumnsError, Result};
+
 /// The columns of typed rows: an Arrow schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema(SchemaRef);
@@ -20,6 +22,17 @@ impl Schema {
     /// As Arrow has it.
     pub fn arrow(&self) -> &SchemaRef {
         &self.0
+    }
+
+    /// Refuses a name that no column has.
+    ///
+    /// # Errors
+    /// `BadOption`; names the nearest column.
+    pub fn require_column(&self, name: &str) -> Result<()> {
+        match self.0.column_with_name(name) {
+            Some(_) => Ok(()),
+            None => Err(ColumnsError::bad_option(unknown_column(name, self.0.fields()))),
+        }
     }
 }
 

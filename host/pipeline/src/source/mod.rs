@@ -32,6 +32,8 @@ use tidegate_columns::decode::UnknownFields;
 use tidegate_protocol::plugin::{BoxFuture, Encoding};
 use tidegate_protocol::record::SourceCut;
 
+use crate::spec::ColumnsOptions;
+
 /// Longest piece of a bad row that is kept, in bytes.
 pub const BAD_ROW_CLIP: usize = 64 * 1024;
 
@@ -108,6 +110,15 @@ pub struct ColumnsPlan {
     pub schema: Schema,
     /// What a field that is not among them amounts to.
     pub unknown: UnknownFields,
+    /// Nobody said what the columns are: a text is no number where it would not come out as it is written.
+    pub inferred: bool,
+}
+
+impl ColumnsPlan {
+    /// For the columns found by [`crate::spec::find_schema`].
+    pub fn new(schema: Schema, options: &ColumnsOptions) -> Self {
+        Self { schema, unknown: options.unknown, inferred: options.declared.is_none() }
+    }
 }
 
 /// How a reader hands out rows.

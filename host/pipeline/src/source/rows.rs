@@ -127,9 +127,10 @@ impl Columns {
         let target = match hand_out {
             HandOut::Encoded(Encoding::JsonLines) => Target::Objects(Objects::new(names)),
             HandOut::Encoded(_) => Target::AsIs,
-            HandOut::Columns(ColumnsPlan { schema, unknown }) => {
+            HandOut::Columns(ColumnsPlan { schema, unknown, inferred }) => {
                 let dialect = CsvDialect { delimiter: options.delimiter, quote: options.quote };
-                Target::Typed(Box::new(CsvDecoder::new(schema, names, dialect, *unknown)?))
+                let decoder = CsvDecoder::new(schema, names, dialect, *unknown)?;
+                Target::Typed(Box::new(if *inferred { decoder.careful() } else { decoder }))
             }
         };
         Ok(Self { count: names.len(), target })

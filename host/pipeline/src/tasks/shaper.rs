@@ -76,7 +76,8 @@ impl Shaper {
             let (way, output) = Way::new(shape, schema).map_err(named)?;
             try_encoding(shape, encoding, &output).map_err(named)?;
             match &first {
-                Some((other, columns)) if shape.files.is_some() => {
+                // Written one after the other without names.
+                Some((other, columns)) if shape.files.is_some() || encoding == Encoding::Csv => {
                     check_same_columns((other.as_str(), columns), (source.as_str(), &output))?;
                 }
                 Some(_) => {}

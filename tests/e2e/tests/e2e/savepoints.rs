@@ -92,12 +92,12 @@ fn an_idle_pipeline_takes_a_savepoint_at_once() {
 }
 
 #[test]
-fn a_run_that_is_held_is_waited_for_no_longer_than_asked_and_a_killed_one_is_told() {
+fn a_run_that_does_not_answer_is_waited_for_no_longer_than_asked_and_a_killed_one_is_told() {
     let scene = Scene::slow(3_000);
     let mut held = scene.start(&["--hold-at", "sealed:3"]);
     held.hear("held sealed");
     let asked = ["savepoint", "create", "pipeline.toml", "late", "--timeout", "300ms"];
-    scene.tidegate(&asked).expect(1).says(&["0.3 s", "withdrawn"]);
+    scene.tidegate(&asked).expect(1).says(&["0.3 s", "not known whether"]);
     held.kill();
     // What the killed process left behind its socket's name hinders nobody.
     create(&scene, "late").expect(0);

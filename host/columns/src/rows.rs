@@ -1,5 +1,7 @@
 //! Rows on their way from a source to a sink: as bytes that nobody has looked into, or as columns.
 
+use std::ops::Range;
+
 use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::SchemaRef;
 use arrow_select::concat::concat_batches;
@@ -130,6 +132,17 @@ impl ColumnBatch {
                 .map_err(|error| ColumnsError::internal(format!("rows cannot be dealt: {error}"))),
         };
         shares.into_iter().map(take).collect()
+    }
+
+    /// Some of the rows, copied. A slice of lists still has the items of all rows, and an item that fails fails every
+    /// slice.
+    ///
+    /// # Errors
+    /// `Internal`: the rows are not there.
+    pub fn copied(batch: &RecordBatch, rows: Range<usize>) -> Result<RecordBatch> {
+        let rows = UInt32Array::from_iter_values(rows.map(|row| row as u32));
+        take_record_batch(batch, &rows)
+            .map_err(|error| ColumnsError::internal(format!("rows cannot be copied: {error}")))
     }
 
     /// The rows of several batches of one schema, one after the other.

@@ -163,6 +163,11 @@ impl FileWriter {
         self.memory
     }
 
+    /// Whether a part has about as many files as it may have: it should end soon.
+    pub fn crowded(&self) -> bool {
+        self.next >= MAX_FILES / 2 || self.folders_bytes >= MAX_FOLDERS_BYTES / 2
+    }
+
     /// Files that are open.
     pub fn open_files(&self) -> usize {
         self.open.len()

@@ -32,6 +32,7 @@ pub use options::TransformOptions;
 
 use compile::{Compiled, Compiler};
 
+use crate::rows::ColumnBatch;
 use crate::schema::ddl::{self, Name, TypeName};
 use crate::schema::unknown_column;
 use crate::{ColumnsError, Result, Schema};
@@ -122,7 +123,7 @@ impl Transform {
     pub fn apply(&self, batch: &RecordBatch) -> Result<Applied> {
         self.check_input(batch)?;
         let mut pieces = Pieces::default();
-        self.apply_rows(batch, 0, &mut pieces);
+        self.apply_rows(batch, 0, &mut pieces)?;
         let batch = match pieces.batches.as_slice() {
             [] => RecordBatch::new_empty(Arc::clone(self.output.arrow())),
             [one] => one.clone(),
@@ -134,10 +135,10 @@ impl Transform {
 
     /// Transforms rows that begin at row `first` of the batch; where they fail together, halves of them, until the
     /// rows that fail by themselves are known.
-    fn apply_rows(&self, rows: &RecordBatch, first: usize, pieces: &mut Pieces) {
+    fn apply_rows(&self, rows: &RecordBatch, first: usize, pieces: &mut Pieces) -> Result<()> {
         let count = rows.num_rows();
         if count == 0 {
-            return;
+            return Ok(());
         }
         match self.run(rows) {
             Ok(passed) => {
@@ -150,10 +151,11 @@ impl Transform {
             Err(reason) if count == 1 => pieces.bad.push(BadRow { row: first, reason }),
             Err(_) => {
                 let half = count / 2;
-                self.apply_rows(&rows.slice(0, half), first, pieces);
-                self.apply_rows(&rows.slice(half, count - half), first + half, pieces);
+                self.apply_rows(&ColumnBatch::copied(rows, 0..half)?, first, pieces)?;
+                self.apply_rows(&ColumnBatch::copied(rows, half..count)?, first + half, pieces)?;
             }
         }
+        Ok(())
     }
 
     fn run(&self, rows: &RecordBatch) -> Result<RecordBatch, String> {

@@ -439,3 +439,24 @@ fn a_number_too_large_for_its_type_is_a_bad_row_and_an_infinity_that_went_in_sta
         assert!(applied.bad[0].row == 1 && applied.bad[0].reason.contains("too large"), "{toml}: {:?}", applied.bad);
     }
 }
+
+#[test]
+fn an_item_of_a_list_that_fails_takes_no_other_row_with_it() {
+    let mut tags = ListBuilder::new(Int64Builder::new());
+    for items in [Some(vec![1, 9_999_999_999]), Some(vec![1]), Some(vec![2]), None, Some(vec![])] {
+        tags.append_option(items.map(|items| items.into_iter().map(Some).collect::<Vec<_>>()));
+    }
+    let tags: ArrayRef = Arc::new(tags.finish());
+    let batch = RecordBatch::try_from_iter([("t", tags)]).unwrap();
+    let transform = Transform::new(&options("cast = { t = \"INT[]\" }"), &Schema::new(batch.schema())).unwrap();
+    let applied = transform.apply(&batch).unwrap();
+    assert_eq!(applied.batch.num_rows(), 4);
+    assert_eq!(applied.bad.iter().map(|bad| bad.row).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn texts_are_cut_by_the_function_that_everybody_looks_for_first() {
+    let applied = applied("select = [\"substr(Carrier, 1, 1) AS a\", \"substring(note FROM 1 FOR 2) AS b\"]");
+    assert_eq!(texts(&applied, "a")[0], Some("U".to_owned()));
+    assert_eq!(texts(&applied, "b")[4], Some("30".to_owned()));
+}

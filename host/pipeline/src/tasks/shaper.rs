@@ -96,6 +96,11 @@ impl Shaper {
         !self.ways.is_empty() || self.files.is_some()
     }
 
+    /// Whether the part should end soon, since it can have only so many files.
+    pub(crate) fn crowded(&self) -> bool {
+        self.files.as_ref().is_some_and(FileWriter::crowded)
+    }
+
     /// Shapes rows.
     ///
     /// # Errors

@@ -138,7 +138,16 @@ impl SinkTask {
         for staged in staged {
             self.stage(epoch, staged, part).await?;
         }
+        if self.shaper.as_ref().is_some_and(|shaper| shaper.crowded()) {
+            self.ask_for_barrier(part);
+        }
         Ok(())
+    }
+
+    fn ask_for_barrier(&self, part: &mut PartSoFar) {
+        if !std::mem::replace(&mut part.asked_for_barrier, true) {
+            self.report.event(Event::BarrierDue { reason: CutReason::Interval });
+        }
     }
 
     /// Lets the shaper work; on a thread of its own, if it has much to do.
@@ -255,7 +264,7 @@ impl SinkTask {
         }
         let was_kept = !part.kept.is_empty();
         if self.dead_letter.is_none() {
-            return Err(self.bad_row(&prepared.rejects[0]));
+            return Err(self.bad_row(&prepared.rejects[0], None));
         }
         if !was_kept && !self.rejects_in_prepare.swap(true, Ordering::Relaxed) {
             // The rows are gone; the next run keeps them.
@@ -270,7 +279,7 @@ impl SinkTask {
 
     async fn hand_to_dead_letter(&mut self, epoch: Epoch, rejects: &[Reject], rows: &[Bytes]) -> Result<(), Stop> {
         let Some(dead_letter) = &mut self.dead_letter else {
-            return Err(self.bad_row(&rejects[0]));
+            return Err(self.bad_row(&rejects[0], rows.first()));
         };
         let rejected = rejects.iter().zip(rows.iter().map(|row| row.as_ref()));
         let letters = dead_letter::of_rejects(&mut self.letter_ids, &self.sink, epoch, rejected);
@@ -285,9 +294,8 @@ impl SinkTask {
         }
         part.kept.push(Kept::of(staged));
         part.kept_bytes += staged.batch.bytes.len();
-        if part.kept_bytes > self.reject_window && !part.asked_for_barrier {
-            part.asked_for_barrier = true;
-            self.report.event(Event::BarrierDue { reason: CutReason::Interval });
+        if part.kept_bytes > self.reject_window {
+            self.ask_for_barrier(part);
         }
     }
 
@@ -296,10 +304,11 @@ impl SinkTask {
     }
 
     /// There is nowhere to put it.
-    fn bad_row(&self, reject: &Reject) -> Stop {
+    fn bad_row(&self, reject: &Reject, row: Option<&Bytes>) -> Stop {
+        let row = row.map(|row| format!("; the row: {}", shown(row))).unwrap_or_default();
         Stop::Lost(TaskFailure::BadRow {
             message: format!(
-                "sink `{}` does not take a row: {} ({}); mend the row, or add a `[dead-letter]` table",
+                "sink `{}` does not take a row: {} ({}); mend the row, or add a `[dead-letter]` table{row}",
                 self.sink, reject.message, reject.code
             ),
         })
@@ -313,6 +322,14 @@ impl SinkTask {
             message: format!("rejected rows must be distinct, in rising order and below {rows}"),
         }
     }
+}
+
+/// The beginning of a row, for a person to find it by.
+fn shown(row: &[u8]) -> String {
+    const SHOWN: usize = 200;
+    let text = String::from_utf8_lossy(row.get(..SHOWN).unwrap_or(row));
+    let more = if row.len() > SHOWN { "…" } else { "" };
+    format!("{}{more}", text.trim_end().replace(char::is_control, " "))
 }
 
 fn is_bad_batch(fault: &CallFault) -> bool {

@@ -219,7 +219,10 @@ impl OpenPartition {
         let mut ranges = Vec::from([all]);
         let mut looked_at = 0;
         while let Some(range) = ranges.pop().filter(|_| bad.len() < MOST_BAD) {
-            let part = batch.slice(range.start, range.len());
+            let part = match range.len() == batch.num_rows() {
+                true => batch.clone(),
+                false => ColumnBatch::copied(batch, range.clone()).map_err(|error| self.place.explain(error))?,
+            };
             match self.fit.apply(&part) {
                 Ok(rows) => good.push(rows),
                 Err(error) if error.kind != ColumnsErrorKind::BadValue => return Err(self.place.explain(error)),

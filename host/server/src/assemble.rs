@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_columns::Schema;
 use tidegate_pipeline::source::files::{self, FilesOptions, FilesSource, FollowOptions};
 use tidegate_pipeline::source::generate::{GenerateOptions, GenerateSource};
 use tidegate_pipeline::source::parquet::{ParquetOptions, ParquetSource};
@@ -161,6 +162,14 @@ impl Assembled {
                 (id.clone(), SinkNow { binding: &sink.binding, committable_versions: versions })
             })
             .collect()
+    }
+
+    /// Refuses what sinks cannot do with rows of these columns.
+    ///
+    /// # Errors
+    /// It names sink and source.
+    pub(crate) fn check_columns(&self, known: &BTreeMap<SourceId, Schema>) -> Result<(), ServerError> {
+        shapes::check(&self.file, &self.encodings, &self.shapes, known)
     }
 
     /// How a source's rows become columns, if they do.

@@ -48,41 +48,50 @@ pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes,
         shapes.sources.insert(id.clone(), ColumnsOptions { declared, unknown });
     }
     for (id, section, _) in file.all_sinks() {
-        if let Route::Key(field) = &section.route {
-            for source in &section.sources {
-                let Some(ColumnsOptions { declared: Some(schema), .. }) = shapes.sources.get(source) else { continue };
-                schema.require_column(field).map_err(|error| {
-                    misfit(format!(
-                        "sink `{id}`, rows of source `{source}`: `route.key`: {error} (as they are in the source)"
-                    ))
-                })?;
-            }
-        }
         let shape = shape(section).map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
+        shapes.sinks.insert(id, shape);
+    }
+    let declared = shapes.sources.iter();
+    let declared = declared.filter_map(|(id, columns)| Some((id.clone(), columns.declared.clone()?))).collect();
+    check(file, encodings, &shapes, &declared)?;
+    Ok(shapes)
+}
+
+/// Finds out what sinks cannot do with rows of these columns; of sources whose columns are not known yet, nothing.
+///
+/// # Errors
+/// It names sink and source.
+pub(crate) fn check(
+    file: &PipelineFile,
+    encodings: &Encodings,
+    shapes: &Shapes,
+    known: &BTreeMap<SourceId, Schema>,
+) -> Result<(), ServerError> {
+    for (id, section, _) in file.all_sinks() {
+        let Some(shape) = shapes.sinks.get(&id) else { continue };
         let encoding = encodings.sinks.get(&id).copied();
         let wrong = |source: &SourceId, error| misfit(format!("sink `{id}`, rows of source `{source}`: {error}"));
         let mut first: Option<(&SourceId, Schema)> = None;
         for source in &section.sources {
-            match (shapes.sources.get(source), &first) {
-                (Some(ColumnsOptions { declared: Some(schema), .. }), first_columns) => {
-                    let columns = try_columns(&shape, encoding, schema).map_err(|error| wrong(source, error))?;
-                    if let (Some((other, others)), true) = (first_columns, one_list(&shape, encoding)) {
-                        files::check_same_columns((other.as_str(), others), (source.as_str(), &columns))
-                            .map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
-                    }
-                    first.get_or_insert((source, columns));
+            let Some(schema) = known.get(source) else {
+                if let (Some(files), false) = (&shape.files, shapes.sources.contains_key(source)) {
+                    FileWriter::new(files.clone(), None).map_err(|error| wrong(source, error))?;
                 }
-                (Some(_), _) => {}
-                (None, _) => {
-                    if let Some(files) = &shape.files {
-                        FileWriter::new(files.clone(), None).map_err(|error| wrong(source, error))?;
-                    }
-                }
+                continue;
+            };
+            if let Route::Key(field) = &section.route {
+                let error = |error| misfit(format!("sink `{id}`, rows of source `{source}`: `route.key`: {error}"));
+                schema.require_column(field).map_err(error)?;
             }
+            let columns = try_columns(shape, encoding, schema).map_err(|error| wrong(source, error))?;
+            if let (Some((other, others)), true) = (&first, one_list(shape, encoding)) {
+                files::check_same_columns((other.as_str(), others), (source.as_str(), &columns))
+                    .map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
+            }
+            first.get_or_insert((source, columns));
         }
-        shapes.sinks.insert(id, shape);
     }
-    Ok(shapes)
+    Ok(())
 }
 
 impl Shapes {

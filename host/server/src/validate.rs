@@ -8,6 +8,7 @@ use tidegate_pipeline::spec::find_schema;
 use tidegate_protocol::guarantee::Guarantee;
 use tidegate_protocol::history::SinkEpochState;
 use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::record::SourceCut;
 
 use crate::assemble::{Assembled, assemble};
 use crate::config::PipelineFile;
@@ -111,6 +112,12 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
             findings.push(Finding::new(Verdict::Refused, format!("{name}{error}")));
         }
     }
+    let known = assembled.sources().filter_map(|(source, ..)| {
+        Some((source.clone(), columns(&assembled, state.as_ref(), source).ok().flatten()?.schema))
+    });
+    if let Err(error) = assembled.check_columns(&known.collect()) {
+        findings.push(Finding::new(Verdict::Refused, error.to_string()));
+    }
     let blocked = state.as_ref().map(|state| blocked(file, state)).unwrap_or_default();
     let found = state.map(|state| {
         let newest = state.history.newest_seal();
@@ -206,15 +213,11 @@ fn blocked(file: &PipelineFile, state: &State) -> Vec<BlockedEpoch> {
 
 /// Opens a source at the newest checkpoint, as a run would, and closes it again. Why it cannot be, if so.
 pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &SourceId) -> Option<SourceError> {
-    let newest = state.and_then(|state| state.history.seal(state.history.newest_seal()?));
-    let (id, built, encoding) = assembled.sources().find(|(id, ..)| *id == source)?;
-    let cut = newest.and_then(|sealed| sealed.seal.sources.get(id));
-    let columns = match assembled.columns(id) {
-        None => None,
-        Some(options) => match find_schema(built.source.as_ref(), options, cut.and_then(|cut| cut.schema.as_deref())) {
-            Ok(schema) => Some(ColumnsPlan::new(schema, options)),
-            Err(error) => return Some(error),
-        },
+    let (_, built, encoding) = assembled.sources().find(|(id, ..)| *id == source)?;
+    let cut = newest_cut(state, source);
+    let columns = match columns(assembled, state, source) {
+        Ok(columns) => columns,
+        Err(error) => return Some(error),
     };
     // What comes once is not to be taken by somebody who only looks.
     if !built.source.contract().replayable {
@@ -224,4 +227,22 @@ pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &So
         Some(plan) => built.source.open_columns(&plan, cut, built.tasks).err(),
         None => built.source.open(encoding, cut, built.tasks).err(),
     }
+}
+
+fn newest_cut<'a>(state: Option<&'a State>, source: &SourceId) -> Option<&'a SourceCut> {
+    let newest = state.and_then(|state| state.history.seal(state.history.newest_seal()?));
+    newest.and_then(|sealed| sealed.seal.sources.get(source))
+}
+
+/// The columns that a run would find, of a source whose rows have any.
+fn columns(
+    assembled: &Assembled,
+    state: Option<&State>,
+    source: &SourceId,
+) -> Result<Option<ColumnsPlan>, SourceError> {
+    let built = assembled.sources().find(|(id, ..)| *id == source).map(|(_, built, _)| built);
+    let Some((built, options)) = built.zip(assembled.columns(source)) else { return Ok(None) };
+    let kept = newest_cut(state, source).and_then(|cut| cut.schema.as_deref());
+    let schema = find_schema(built.source.as_ref(), options, kept)?;
+    Ok(Some(ColumnsPlan::new(schema, options)))
 }

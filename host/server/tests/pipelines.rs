@@ -269,3 +269,20 @@ async fn with_unfinished_epochs_sink_and_grants_must_stay() {
     let error = place.run(&FILE.replace("sinks.out", "sinks.new")).await.err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Refused);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_fit_inferred_columns_is_refused_before_a_run() {
+    let place = Place::new();
+    for (sink, words) in [
+        ("transform = { filter = \"nn > 1\" }", "the nearest is n"),
+        ("columns = [\"_epoch\"]\ntransform = { rename = { n = \"_epoch\" } }", "_epoch"),
+        ("files = { folder = \"file={fil}/\" }", "the nearest is file"),
+        ("route = { key = \"m\" }\nformat = \"parquet\"", "route.key"),
+    ] {
+        let text = FILE.replace("subtasks = 2", &format!("subtasks = 2\n{sink}"));
+        let found = validate(&place.host, &place.file(&text)).unwrap();
+        let refused = found.findings.iter().find(|finding| finding.verdict == Verdict::Refused);
+        assert!(refused.is_some_and(|finding| finding.message.contains(words)), "{sink}: {:?}", found.findings);
+        assert!(place.run(&text).await.unwrap().end != End::Finished, "{sink}");
+    }
+}

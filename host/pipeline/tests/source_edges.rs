@@ -224,6 +224,18 @@ fn csv_passes_unchanged_without_its_header() {
 }
 
 #[test]
+fn records_handed_on_without_their_names_all_have_the_same() {
+    let dir = tempdir().unwrap();
+    write(dir.path(), "a", "x,y\n1,2\n");
+    write(dir.path(), "b", "y,x\n20,10\n");
+    let source = files(dir.path(), "?", Format::Csv(CsvOptions::default()));
+    let error = read_from(&source, Encoding::Csv, None, 1, 1 << 20).unwrap_err().to_string();
+    assert!(error.contains("y, x") && error.contains("x, y") && error.contains("`schema`"), "{error}");
+    // With their names, they may differ.
+    assert_eq!(read_from(&source, Encoding::JsonLines, None, 1, 1 << 20).unwrap().rows, 2);
+}
+
+#[test]
 fn other_delimiters_quotes_and_headless_files_are_read() {
     let options =
         CsvOptions { header: false, delimiter: b';', quote: b'\'', columns: vec!["x".to_owned(), "y".to_owned()] };

@@ -24,6 +24,7 @@ mod window;
 pub use error::SourceError;
 
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
@@ -126,6 +127,9 @@ impl ColumnsPlan {
 enum HandOut {
     /// As bytes.
     Encoded(Encoding),
+    /// As the records of CSV files that have a header: it is left out, so that all of them have to have the same one. The
+    /// first that is read counts.
+    Records(Arc<OnceLock<Vec<String>>>),
     /// As columns.
     Columns(ColumnsPlan),
 }

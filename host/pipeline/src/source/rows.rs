@@ -127,6 +127,19 @@ impl Columns {
         let target = match hand_out {
             HandOut::Encoded(Encoding::JsonLines) => Target::Objects(Objects::new(names)),
             HandOut::Encoded(_) => Target::AsIs,
+            HandOut::Records(shared) => {
+                let first = shared.get_or_init(|| names.to_vec());
+                if first != names {
+                    return Err(ColumnsError::bad_schema(format!(
+                        "the header is {}, and that of another file is {}: rows would be handed on without their names, in \
+                         different orders. Declare `schema`, which brings them into one, or read the files with sources \
+                         and sinks of their own",
+                        names.join(", "),
+                        first.join(", ")
+                    )));
+                }
+                Target::AsIs
+            }
             HandOut::Columns(ColumnsPlan { schema, unknown, inferred }) => {
                 let dialect = CsvDialect { delimiter: options.delimiter, quote: options.quote };
                 let decoder = CsvDecoder::new(schema, names, dialect, *unknown)?;
@@ -180,7 +193,7 @@ impl Rows {
                 let decoder = JsonDecoder::new(&plan.schema, plan.unknown).map_err(unreadable)?;
                 Kind::JsonColumns(Box::new(decoder))
             }
-            (Format::JsonLines, HandOut::Encoded(_)) => Kind::JsonLines,
+            (Format::JsonLines, HandOut::Encoded(_) | HandOut::Records(_)) => Kind::JsonLines,
             (Format::Raw, _) => Kind::Raw,
             (Format::Csv(options), hand_out) => {
                 let names = if options.header { header } else { Some(&options.columns[..]) };

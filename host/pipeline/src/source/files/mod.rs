@@ -246,7 +246,11 @@ impl Source for FilesSource {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
-        self.open_as(HandOut::Encoded(encoding), restored, tasks)
+        let hand_out = match (&self.options.format, encoding) {
+            (Format::Csv(csv), Encoding::Csv) if csv.header => HandOut::Records(Arc::default()),
+            _ => HandOut::Encoded(encoding),
+        };
+        self.open_as(hand_out, restored, tasks)
     }
 
     fn has_columns(&self) -> bool {

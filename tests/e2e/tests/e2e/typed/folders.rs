@@ -92,8 +92,7 @@ fn folders_never_lead_out_of_the_output() {
 fn a_row_meets_the_same_participant_as_text_and_as_columns() {
     let mut rows: Vec<_> = (0..40).map(|n| format!(r#"{{"n":{n},"key":"key {n} \"ü\" \t"}}"#)).collect();
     rows.extend(["null", "\"\"", "\"null\"", "\"1\""].map(|key| format!(r#"{{"n":99,"key":{key}}}"#)));
-    // By a text, a number, and a field that no row has.
-    for key in ["key", "n", "nothing"] {
+    for key in ["key", "n"] {
         let owners = |source: &str| {
             let scene = Scene::new();
             scene.write("in/a.jsonl", lines(&rows));
@@ -113,6 +112,19 @@ fn a_row_meets_the_same_participant_as_text_and_as_columns() {
         assert_eq!(as_text.len(), rows.len());
         assert_eq!(as_text, owners("schema = \"n BIGINT, key TEXT\""), "by `{key}`");
         let participants = as_text.values().collect::<BTreeSet<_>>().len();
-        assert!(if key == "nothing" { participants == 1 } else { participants == 4 }, "{participants} by `{key}`");
+        assert_eq!(participants, 4, "by `{key}`");
+    }
+}
+
+#[test]
+fn a_route_by_a_column_that_is_not_there_is_refused() {
+    let scene = Scene::new();
+    scene.write("in/a.jsonl", "{\"n\":1,\"key\":\"a\"}\n");
+    for source in ["schema = \"n BIGINT, key TEXT\"", "schema = \"infer\""] {
+        pipeline(&scene, source, "", "");
+        scene.edit("subtasks = 2", "subtasks = 4\nroute = { key = \"kye\" }");
+        let words = ["route.key", "the nearest is key"];
+        assert_ne!(validate(&scene).says(&words).code(), 0);
+        scene.run(&[]).expect(2).says(&words);
     }
 }

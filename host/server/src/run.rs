@@ -191,7 +191,7 @@ impl Ready {
                     decisions::settle(&mut decisions, runs_before, &state.history);
                 }
                 let changed =
-                    source.is_some_and(|source| validate::position(&assembled, state.as_ref(), &source).is_some());
+                    source.is_some_and(|source| validate::position(&assembled, state.as_ref(), &source).is_err());
                 (decisions, changed)
             };
             (decisions, input_changed) = tokio::task::spawn_blocking(look_back)

@@ -2,18 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_columns::added::{self, AddedColumns};
+use tidegate_columns::Schema;
+use tidegate_columns::added::AddedColumns;
 use tidegate_columns::files::{self, FileFormat, FileOptions, FileWriter};
 use tidegate_columns::transform::{Transform, TransformOptions};
-use tidegate_columns::{Schema, decode};
 use tidegate_pipeline::spec::{ColumnsOptions, SinkShape};
 use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Encoding;
 
-use crate::config::{
-    AddedColumn, FilesSection, PipelineFile, Route, SchemaSection, SinkFormat, SinkSection, TransformSection,
-    UnknownFields,
-};
+use crate::config::{FilesSection, PipelineFile, Route, SchemaSection, SinkFormat, SinkSection, TransformSection};
 use crate::encodings::Encodings;
 use crate::error::ServerError;
 
@@ -41,11 +38,7 @@ pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes,
             }
             Some(SchemaSection::Infer) | None => None,
         };
-        let unknown = match rows.unknown_fields {
-            UnknownFields::BadRow => decode::UnknownFields::BadRow,
-            UnknownFields::Drop => decode::UnknownFields::Drop,
-        };
-        shapes.sources.insert(id.clone(), ColumnsOptions { declared, unknown });
+        shapes.sources.insert(id.clone(), ColumnsOptions { declared, unknown: rows.unknown_fields });
     }
     for (id, section, _) in file.all_sinks() {
         let shape = shape(section).map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
@@ -121,14 +114,8 @@ fn misfit(problem: String) -> ServerError {
 
 fn shape(section: &SinkSection) -> tidegate_columns::Result<SinkShape> {
     let transform = section.transform.as_ref().map(transform).filter(|transform| !transform.is_empty());
-    let added = section.columns.iter().map(|column| match column {
-        AddedColumn::Epoch => added::AddedColumn::Epoch,
-        AddedColumn::Part => added::AddedColumn::Part,
-        AddedColumn::EmittedAt => added::AddedColumn::EmittedAt,
-    });
-    let added = added.collect();
     let files = section.files.as_ref().map(|files| file_options(section.format, files)).transpose()?;
-    Ok(SinkShape { transform, added, files })
+    Ok(SinkShape { transform, added: section.columns.clone(), files })
 }
 
 fn transform(section: &TransformSection) -> TransformOptions {

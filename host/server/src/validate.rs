@@ -1,5 +1,7 @@
 //! Checks a pipeline without running it: file, plugins, grants, guarantee, and what has changed since the last run.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use tidegate_columns::Schema;
 use tidegate_columns::fit::check_successor;
@@ -104,18 +106,21 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
     if let Some(state) = &state {
         findings.extend(compare(&assembled, state));
     }
+    let mut known = BTreeMap::new();
     for (source, _, _) in assembled.sources() {
         let name = format!("source `{source}`: ");
         // What an edit broke is told once.
         let told = findings.iter().any(|found| found.verdict == Verdict::Refused && found.message.starts_with(&name));
-        if let Some(error) = position(&assembled, state.as_ref(), source).filter(|_| !told) {
+        let found = columns(&assembled, state.as_ref(), source);
+        if let Ok(Some(plan)) = &found {
+            known.insert(source.clone(), plan.schema.clone());
+        }
+        let opened = found.and_then(|plan| open(&assembled, state.as_ref(), source, plan.as_ref()));
+        if let Some(error) = opened.err().filter(|_| !told) {
             findings.push(Finding::new(Verdict::Refused, format!("{name}{error}")));
         }
     }
-    let known = assembled.sources().filter_map(|(source, ..)| {
-        Some((source.clone(), columns(&assembled, state.as_ref(), source).ok().flatten()?.schema))
-    });
-    if let Err(error) = assembled.check_columns(&known.collect()) {
+    if let Err(error) = assembled.check_columns(&known) {
         findings.push(Finding::new(Verdict::Refused, error.to_string()));
     }
     let blocked = state.as_ref().map(|state| blocked(file, state)).unwrap_or_default();
@@ -211,22 +216,32 @@ fn blocked(file: &PipelineFile, state: &State) -> Vec<BlockedEpoch> {
     blocked
 }
 
-/// Opens a source at the newest checkpoint, as a run would, and closes it again. Why it cannot be, if so.
-pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &SourceId) -> Option<SourceError> {
-    let (_, built, encoding) = assembled.sources().find(|(id, ..)| *id == source)?;
-    let cut = newest_cut(state, source);
-    let columns = match columns(assembled, state, source) {
-        Ok(columns) => columns,
-        Err(error) => return Some(error),
-    };
+/// Opens a source at the newest checkpoint, as a run would, and closes it again.
+///
+/// # Errors
+/// Why it cannot be.
+pub(crate) fn position(assembled: &Assembled, state: Option<&State>, source: &SourceId) -> Result<(), SourceError> {
+    let plan = columns(assembled, state, source)?;
+    open(assembled, state, source, plan.as_ref())
+}
+
+fn open(
+    assembled: &Assembled,
+    state: Option<&State>,
+    source: &SourceId,
+    plan: Option<&ColumnsPlan>,
+) -> Result<(), SourceError> {
+    let Some((_, built, encoding)) = assembled.sources().find(|(id, ..)| *id == source) else { return Ok(()) };
     // What comes once is not to be taken by somebody who only looks.
     if !built.source.contract().replayable {
-        return None;
+        return Ok(());
     }
-    match columns {
-        Some(plan) => built.source.open_columns(&plan, cut, built.tasks).err(),
-        None => built.source.open(encoding, cut, built.tasks).err(),
+    let cut = newest_cut(state, source);
+    match plan {
+        Some(plan) => built.source.open_columns(plan, cut, built.tasks),
+        None => built.source.open(encoding, cut, built.tasks),
     }
+    .map(drop)
 }
 
 fn newest_cut<'a>(state: Option<&'a State>, source: &SourceId) -> Option<&'a SourceCut> {

@@ -54,6 +54,16 @@ pub enum UnknownFields {
     Drop,
 }
 
+impl UnknownFields {
+    /// Its name in pipeline files.
+    pub fn name(self) -> &'static str {
+        match self {
+            UnknownFields::BadRow => "bad-row",
+            UnknownFields::Drop => "drop",
+        }
+    }
+}
+
 fn check_length(input: &[u8]) -> Result<()> {
     if input.len() <= LONGEST_INPUT {
         return Ok(());

@@ -53,6 +53,8 @@ pub(crate) struct SinkTask {
 /// The part being written.
 #[derive(Default)]
 struct PartSoFar {
+    /// Minted with its first rows.
+    id: Option<PartId>,
     begun: bool,
     rows_in: u64,
     filtered: u64,
@@ -125,7 +127,7 @@ impl SinkTask {
         part.rows_in += rows.rows();
         let stamp = Stamp {
             epoch: epoch.0,
-            part: self.part(epoch).short.into(),
+            part: self.id_of(part, epoch).short.as_str().into(),
             emitted_at: i64::try_from(self.clock.now_ms()).unwrap_or(i64::MAX),
         };
         let Shaped { staged, filtered, bad } = self.shaped(move |shaper| shaper.shape(rows, &stamp)).await?;
@@ -183,13 +185,14 @@ impl SinkTask {
         })
     }
 
-    fn part(&self, epoch: Epoch) -> PartId {
-        PartId::mint(&self.pipeline, &self.sink, self.ctx.run, epoch, self.ordinal, 1)
+    fn id_of<'p>(&self, part: &'p mut PartSoFar, epoch: Epoch) -> &'p PartId {
+        let mint = || PartId::mint(&self.pipeline, &self.sink, self.ctx.run, epoch, self.ordinal, 1);
+        part.id.get_or_insert_with(mint)
     }
 
     async fn stage(&mut self, epoch: Epoch, staged: Staged, part: &mut PartSoFar) -> Result<(), Stop> {
         if !part.begun {
-            let id = self.part(epoch);
+            let id = self.id_of(part, epoch).clone();
             timed(&self.plugin, Call::Begin, self.call_timeout, self.writer.begin(&self.ctx, &id))
                 .await
                 .map_err(|fault| self.lost(fault))?;

@@ -24,6 +24,8 @@ pub use error::{ConfigError, Problem};
 pub use reader::{Absent, Key, Shape, Table};
 pub use reference::reference;
 pub use tables::ALL as TABLES;
+pub use tidegate_columns::added::AddedColumn;
+pub use tidegate_columns::decode::UnknownFields;
 pub use units::show_duration;
 
 pub(crate) use reader::suggest;
@@ -195,25 +197,6 @@ pub enum SchemaSection {
     Declared(String),
 }
 
-/// What a field that the schema does not have amounts to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum UnknownFields {
-    /// The row is bad.
-    BadRow,
-    /// Nothing: it does not go on.
-    Drop,
-}
-
-impl UnknownFields {
-    /// As written in the file.
-    pub fn name(self) -> &'static str {
-        match self {
-            UnknownFields::BadRow => "bad-row",
-            UnknownFields::Drop => "drop",
-        }
-    }
-}
-
 /// Formats of rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
@@ -361,28 +344,6 @@ impl SinkFormat {
             SinkFormat::Raw => "raw",
             SinkFormat::ArrowStream => "arrow-stream",
             SinkFormat::Parquet => "parquet",
-        }
-    }
-}
-
-/// A column that the host adds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AddedColumn {
-    /// The epoch's number.
-    Epoch,
-    /// The part's short name.
-    Part,
-    /// When the row was handed to the plugin.
-    EmittedAt,
-}
-
-impl AddedColumn {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            AddedColumn::Epoch => "_epoch",
-            AddedColumn::Part => "_part",
-            AddedColumn::EmittedAt => "_emitted_at",
         }
     }
 }

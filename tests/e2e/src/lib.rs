@@ -4,12 +4,14 @@
 //! of typed rows read binary files back with `tidegate-columns`.
 
 mod binary;
+mod clock;
 mod plugin;
 mod process;
 mod scene;
 mod tools;
 
 pub use binary::tidegate;
+pub use clock::Clock;
 pub use plugin::talkative;
 pub use process::{Ended, Running, pause, until};
 pub use scene::{Scene, lines, numbered, sorted};

@@ -151,19 +151,6 @@ impl Running {
         assert_eq!(status.signal(), Some(libc::SIGKILL), "it ended before it was killed");
     }
 
-    /// SIGKILL for it and all its children.
-    ///
-    /// # Panics
-    /// It had ended before.
-    #[track_caller]
-    pub fn kill_group(mut self) {
-        assert!(self.lives(), "it ended before it was killed");
-        let group = i32::try_from(self.child.id()).expect("process ids are small");
-        // SAFETY: `kill` takes two integers and touches no memory of ours.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
-        self.ended = Some(self.child.wait().expect("a child can be waited for"));
-    }
-
     /// Waits for the end.
     ///
     /// # Panics

@@ -4,6 +4,8 @@
 use std::io::Write as _;
 use std::process::Command;
 
+use crate::clock;
+
 /// A tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -23,7 +25,7 @@ impl Tool {
             Command::new(program).arg(argument).output().is_ok_and(|output| output.status.success())
         };
         match self {
-            Tool::Faketime => answers("faketime", "--version"),
+            Tool::Faketime => clock::library().is_some(),
             Tool::Setpriv => answers("setpriv", "--version"),
             Tool::Mount => Tool::Root.there() && can_mount(),
             // SAFETY: `geteuid` takes nothing and cannot fail.

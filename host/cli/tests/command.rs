@@ -3,12 +3,16 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Slow enough for many epochs.
 const FINITE: &str = "seed = 1\nrows = 20000\npartitions = 2\nrate = 50000";
 const ENDLESS: &str = "seed = 1\nrate = 20000";
+/// No process takes longer; one that does hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Place(tempfile::TempDir);
 
@@ -28,7 +32,9 @@ impl Place {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
+        // Where the tests run under `nohup`, they would hand on that a hang-up is ignored.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_tidegate")]);
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
         command.env("TIDEGATE_CACHE_DIR", self.path().join("cache")).env_remove("TIDEGATE_LOG");
         command
@@ -73,8 +79,16 @@ impl Running {
     }
 
     fn end(mut self) -> (Option<i32>, String) {
-        let mut rest = String::new();
-        self.talk.read_to_string(&mut rest).unwrap();
+        let (sender, read) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut rest = String::new();
+            let _ = self.talk.read_to_string(&mut rest);
+            let _ = sender.send(rest);
+        });
+        let Ok(rest) = read.recv_timeout(PATIENCE) else {
+            self.child.kill().unwrap();
+            panic!("did not end");
+        };
         (self.child.wait().unwrap().code(), rest)
     }
 }

@@ -482,3 +482,88 @@ fn of_two_rotations_between_two_looks_the_file_in_the_middle_is_read() {
         }
     }
 }
+
+#[test]
+fn a_file_that_went_while_nobody_looked_is_told_also_if_that_is_certain_only_later() {
+    let _alone = alone();
+    let mut f = followed("app.log*", OnLostRows::Stop);
+    f.as_nobody = is_root();
+    f.write("app.log", &lines('d', 20));
+    f.open();
+    f.read();
+    f.rename("app.log", "app.log.1");
+    f.write("app.log", &lines('e', 5));
+    f.read();
+    f.readers.clear();
+    f.append("app.log.1", &lines('f', 3));
+    f.remove("app.log.1");
+    // It might be this one, as far as can be told.
+    f.write("app.log.2", &lines('g', 4));
+    mode(&f.dir.path().join("app.log.2"), 0o000);
+    f.open();
+    f.read();
+    assert!(!told::take().iter().any(|text| text.contains("while nobody looked")));
+    mode(&f.dir.path().join("app.log.2"), 0o644);
+    for _ in 0..100 {
+        f.read();
+    }
+    says(&["app.log.1", "while nobody looked", "lost"]);
+    each_once(&f, &[('d', 20), ('e', 5), ('g', 4)]);
+}
+
+#[test]
+fn a_checkpoint_knows_what_was_seen_of_a_file_of_which_nothing_was_read() {
+    let _alone = alone();
+    let mut f = followed("app.log*", OnLostRows::Stop);
+    f.as_nobody = is_root();
+    f.write("app.log", "");
+    f.open();
+    f.read();
+    f.append("app.log", &lines('d', 20));
+    mode(&f.dir.path().join("app.log"), 0o000);
+    f.rename("app.log", "app.log.1");
+    f.read();
+    f.remove("app.log.1");
+    f.readers.clear();
+    stops(f.try_open(), &["app.log.1", "is not found", "880 more bytes"]);
+}
+
+#[test]
+fn rows_written_to_a_copy_that_lacks_rows_which_were_read_are_never_lost_in_silence_nor_make_others_come_twice() {
+    let _alone = alone();
+    for (pattern, restart) in [("app.log", false), ("app.log", true), ("app.log*", false), ("app.log*", true)] {
+        for more in [5, 12, 200] {
+            for policy in [OnLostRows::Stop, OnLostRows::Warn] {
+                let mut f = followed(pattern, policy);
+                f.write("app.log", &lines('d', 10));
+                f.open();
+                f.read();
+                copy(&f, "app.log", "app.log.1");
+                f.read();
+                f.append("app.log", &lines('e', 10));
+                f.read();
+                truncate(&f, "app.log");
+                f.append("app.log.1", &lines('f', more));
+                f.append("app.log", &lines('g', 2));
+                told::take();
+                if restart {
+                    f.readers.clear();
+                }
+                let result = if restart { f.try_open().and_then(|()| f.try_read()) } else { f.try_read() };
+                let what = ["app.log", "its copy app.log.1 has something else", "lost"];
+                match policy {
+                    OnLostRows::Stop => stops(result, &what),
+                    OnLostRows::Warn => {
+                        result.unwrap();
+                        says(&what);
+                        f.append("app.log.1", &lines('h', 3));
+                        f.append("app.log", "i\n");
+                        f.read();
+                        assert_eq!(f.rows.pop().as_deref(), Some("i"));
+                        each_once(&f, &[('d', 10), ('e', 10), ('g', 2), ('h', 3)]);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -55,7 +55,7 @@ pub enum SourceError {
         line: u64,
         /// Bytes that are known to have been behind it and are found nowhere.
         unread: u64,
-        /// The copy that was found, and that lacks them.
+        /// The copy that was found, and that lacks them; if none are known to be lost, that has other rows in it.
         copy: Option<String>,
     },
     /// What is there is not what was there at the checkpoint.
@@ -179,13 +179,19 @@ impl fmt::Display for SourceError {
                     write!(f, " (partition {partition})")?;
                 }
                 write!(f, ": was truncated or overwritten after line {line} was read, ")?;
-                match copy {
-                    Some(copy) => write!(f, "and its copy {copy} ends before what was seen of it")?,
-                    None => write!(f, "and no copy of its old content is found in its directory")?,
+                match (copy, unread) {
+                    (Some(copy), 0) => write!(
+                        f,
+                        "and its copy {copy} has something else behind a part of what was read; rows that were written \
+                         to the copy alone are lost"
+                    )?,
+                    (Some(copy), _) => write!(f, "and its copy {copy} ends before what was seen of it")?,
+                    (None, _) => write!(f, "and no copy of its old content is found in its directory")?,
                 }
-                match unread {
-                    0 => write!(f, "; rows written behind that line before, if any, are lost")?,
-                    unread => write!(f, "; {unread} bytes that were seen behind that line are lost")?,
+                match (copy, unread) {
+                    (Some(_), 0) => {}
+                    (None, 0) => write!(f, "; rows written behind that line before, if any, are lost")?,
+                    (_, unread) => write!(f, "; {unread} bytes that were seen behind that line are lost")?,
                 }
                 write!(
                     f,

@@ -153,6 +153,27 @@ impl Position {
         }
     }
 
+    /// Whether a file of this size begins with the bytes of the first mark. If either has no mark, it does.
+    pub(super) fn begins(&self, file: &File, size: u64) -> io::Result<bool> {
+        let first = marked().zip(self.marks.as_bytes().chunks_exact(8)).next();
+        match first.filter(|(length, _)| *length as u64 <= size) {
+            Some((length, known)) => Ok(mark(&read_at(file, 0, length)?).as_bytes() == known),
+            None => Ok(true),
+        }
+    }
+
+    /// How many bytes at its beginning a file of this size has in common with this one, at least: up to a mark.
+    pub(super) fn common(&self, file: &File, size: u64) -> io::Result<usize> {
+        let mut common = 0;
+        for (length, known) in marked().zip(self.marks.as_bytes().chunks_exact(8)) {
+            if length as u64 > size || mark(&read_at(file, 0, length)?).as_bytes() != known {
+                break;
+            }
+            common = length;
+        }
+        Ok(common)
+    }
+
     pub(super) fn parse(partition: &str, text: &str) -> Result<Self, SourceError> {
         let wrong = |problem: String| SourceError::Position { partition: partition.to_owned(), problem };
         let position: Self = serde_json::from_str(text)

@@ -115,17 +115,24 @@ impl Registry {
         files: &[(Copied, &Seen)],
         found: &HashMap<u64, Copied>,
     ) -> Option<Copied> {
-        let shorter = files.iter().filter(|(copied, seen)| {
-            let held = matches!(copied, Copied::Untouched(copy)
-                if self.generations.get(copy).is_some_and(|copy| copy.held == Some(number)));
-            let short = seen.size > 0 && seen.size < generation.position.offset;
-            let free = !found.values().any(|other| other == copied);
-            free && short
-                && (held
-                    || generation.shrank() && belongs(generation, seen) && generation.outgrew(seen).unwrap_or(false))
-        });
-        // The newest one.
-        shorter.max_by_key(|(_, seen)| seen.modified).map(|(copied, _)| *copied)
+        let free = |copied: &Copied| !found.values().any(|other| other == copied);
+        let held = |copied: &Copied| {
+            matches!(copied, Copied::Untouched(copy)
+                if self.generations.get(copy).is_some_and(|copy| copy.held == Some(number)))
+        };
+        let likely = |seen: &Seen| generation.shrank() && belongs(generation, seen);
+        // Of one that was known to be a copy it does not matter what was written to it since.
+        let short = |copied: &Copied, seen: &Seen| match held(copied) {
+            true => seen.size > 0 && generation.begins(seen).unwrap_or(false),
+            false => likely(seen) && generation.outgrew(seen).unwrap_or(false),
+        };
+        // Something else was written to it since.
+        let mixed = |seen: &Seen| likely(seen) && generation.shares(seen).unwrap_or(false);
+        let newest = |is: &dyn Fn(&Copied, &Seen) -> bool| {
+            let these = files.iter().filter(|(copied, seen)| free(copied) && is(copied, seen));
+            these.max_by_key(|(_, seen)| seen.modified).map(|(copied, _)| *copied)
+        };
+        newest(&short).or_else(|| newest(&|_, seen| mixed(seen)))
     }
 
     /// It is nobody's any more.
@@ -144,13 +151,16 @@ impl Registry {
     pub(super) fn go_on(&mut self, number: u64, copy: &Seen) -> Result<(), SourceError> {
         let Some(generation) = self.generations.get(&number) else { return Ok(()) };
         let lost = generation.unread_behind(copy);
-        if lost > 0 {
+        let whole = generation.fits(copy).unwrap_or(copy.size >= generation.position.offset);
+        // It has something else behind a part of what was read, and where that begins nobody knows.
+        let mixed = !whole && !generation.outgrew(copy).unwrap_or(true);
+        if lost > 0 || mixed {
             let cut = cut_off(generation, lost, Some(copy.name.clone()));
             self.lose(cut, true)?;
         }
         let Some(generation) = self.generations.get_mut(&number) else { return Ok(()) };
         tracing::info!("{} was copied to {}, or moved there; that is read to its end", generation.name(), copy.name);
-        if copy.size >= generation.position.offset {
+        if whole {
             generation.go_on_in(copy);
             return Ok(());
         }

@@ -52,6 +52,8 @@ pub(super) struct Generation {
     pub(super) changed: bool,
     /// What was read stood at its beginning at least once since the start.
     pub(super) verified: bool,
+    /// It was not found yet since the start: what became of it happened while nobody looked.
+    pub(super) unwatched: bool,
     /// Of which other file it looks like a copy. Somebody was told.
     pub(super) held: Option<u64>,
     /// Read before this one: what was under its name before.
@@ -81,6 +83,7 @@ impl Generation {
             moved: true,
             changed: false,
             verified: position_is_new,
+            unwatched: true,
             held: None,
             after: None,
             refused: 0,
@@ -98,6 +101,7 @@ impl Generation {
     /// It is what was seen there. Tells whether its name is another one than before.
     pub(super) fn found(&mut self, seen: &Seen) -> bool {
         (self.size, self.modified, self.place) = (seen.size, seen.modified, Place::Here);
+        self.unwatched = false;
         if self.position.offset == 0 {
             self.most = self.most.max(seen.size);
         }
@@ -114,6 +118,15 @@ impl Generation {
         self.path.clone_from(&seen.path);
         self.moved = true;
         renamed
+    }
+
+    /// Its position, for a checkpoint: with what was seen of it, so that the next run misses what was taken away.
+    pub(super) fn report(&mut self) -> String {
+        if self.most > self.dry {
+            self.position.size = self.position.size.max(self.most);
+        }
+        self.moved = false;
+        self.position.to_json()
     }
 
     /// It goes on in another file, which begins with all that was read.
@@ -252,6 +265,19 @@ impl Generation {
         }
         let (file, size) = seen.open()?;
         self.position.began_like(&file, size)
+    }
+
+    /// Whether the first bytes of that file are those of this one. If there are too few to tell, they are.
+    pub(super) fn begins(&self, seen: &Seen) -> io::Result<bool> {
+        let (file, size) = seen.open()?;
+        self.position.begins(&file, size)
+    }
+
+    /// Whether that file begins with rows that were read of this one, more than the one that a header may be.
+    pub(super) fn shares(&self, seen: &Seen) -> io::Result<bool> {
+        let (file, size) = seen.open()?;
+        let common = self.position.common(&file, size)?;
+        Ok(memchr::memchr_iter(b'\n', &read_at(&file, 0, common)?).count() > 1)
     }
 
     /// Compares another file, of which nothing was read, with this one.

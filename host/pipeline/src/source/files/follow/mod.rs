@@ -23,6 +23,10 @@
 //!   named as if made from it. When the original is truncated or goes, the copy takes its place; when the copy becomes
 //!   something else, it is a file of its own. A task that reads a file when a look finds that it is not what it was has
 //!   its loan called back: what it was about to hand out counts not.
+//! - **Rows written to a copy that lacks rows which were read** cannot be told from what was copied: of what was read, only
+//!   its first bytes and the last ones before the position are known. Where these show it, the rows are lost, as below; the
+//!   copy goes on behind its end. Where the copy is shorter than what was read, and its first 2 KiB are what they were,
+//!   nobody can know.
 //! - **Rows that cannot be found any more are an error** where that is certain (bytes behind the position were seen, and
 //!   are nowhere), or where it happened while nobody looked: a file that is gone before its end, that was truncated without
 //!   a copy, or whose name another file has taken. `on-lost-rows = "warn"` goes on instead. Never is another position taken
@@ -332,8 +336,8 @@ impl Follower {
             match stepped? {
                 Stepped::Taken(taken) => {
                     gather.add(taken);
-                    gather.moved(&generation.label, generation.position.to_json());
-                    generation.moved = false;
+                    let position = generation.report();
+                    gather.moved(&generation.label, position);
                     if open.tail.position.offset - open.from <= TURN {
                         continue;
                     }

@@ -250,9 +250,11 @@ impl Registry {
     /// A file is nowhere. That is fine if it was read to its end.
     fn is_gone(&mut self, number: u64, name_taken: bool, round: &mut Round) -> Result<(), SourceError> {
         let Some(generation) = self.generations.get_mut(&number) else { return Ok(()) };
-        let finished = generation.at_end() && (!name_taken || generation.was_renamed() || !round.opening);
+        // The look at which it was missed first may have told nothing: another file could not be opened.
+        let unwatched = generation.unwatched;
+        let finished = generation.at_end() && (!name_taken || generation.was_renamed() || !unwatched);
         if generation.position.done || finished || generation.most == 0 {
-            if !generation.position.done && (round.opening || !generation.was_renamed()) {
+            if !generation.position.done && (unwatched || !generation.was_renamed()) {
                 round.ended.push(format!("{} (line {})", generation.name(), generation.position.line));
             }
             self.remember(number);

@@ -165,8 +165,7 @@ impl Registry {
             && let Some(number) = self.dirty[task].pop()
         {
             if let Some(generation) = self.generations.get_mut(&number) {
-                generation.moved = false;
-                moved.push((generation.label.to_string(), generation.position.to_json()));
+                moved.push((generation.label.to_string(), generation.report()));
             }
         }
         moved

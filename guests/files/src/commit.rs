@@ -26,7 +26,8 @@ fn position(head: &Entry) -> Position {
     }
 }
 
-/// Adds a fence entry after the one that was observed. Finishes what that one decided first.
+/// Adds a fence entry after the one that was observed. Finishes what that one decided first; where files of it are not
+/// there as they were staged, that is left to a person, who decides about that epoch and not about the whole directory.
 pub(crate) fn fence(ctx: &Ctx, expected: &Position, kept: &mut Kept) -> Result<Position, Error> {
     let layout = Layout::create(ctx)?;
     let moved = || {
@@ -50,10 +51,8 @@ pub(crate) fn fence(ctx: &Ctx, expected: &Position, kept: &mut Kept) -> Result<P
         if token.as_bytes() != expected.token {
             return Err(moved());
         }
-        if let Some(head) = &head {
-            layout.publish(ctx, head, false, kept)?;
-        }
-        let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?);
+        let unfinished = layout.finish(ctx, head.as_ref(), kept)?;
+        let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?, unfinished);
         if layout.append(ctx, &entry, kept)? == Appended::Won {
             layout.trim(ctx, &entry, kept);
             return Ok(position(&entry));
@@ -80,16 +79,14 @@ pub(crate) fn commit(
             Decision::Answer(outcomes) => return Ok(outcomes),
             Decision::FinishHead(outcomes) => {
                 if let Some(head) = &head {
-                    layout.publish(ctx, head, false, kept)?;
+                    layout.publish(ctx, &layout.decided(head)?, false, kept)?;
                 }
                 return Ok(outcomes);
             }
             Decision::Lost(outcomes) => {
                 // A call under way may still have seen the missing file: an entry makes it look again, and fail.
-                if let Some(head) = &head {
-                    layout.publish(ctx, head, false, kept)?;
-                }
-                let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?);
+                let unfinished = layout.finish(ctx, head.as_ref(), kept)?;
+                let entry = Entry::fence(ctx, head.as_ref(), register::next_slot(head.as_ref())?, unfinished);
                 if layout.append(ctx, &entry, kept)? == Appended::Won {
                     layout.trim(ctx, &entry, kept);
                     return Ok(outcomes);
@@ -120,8 +117,11 @@ pub(crate) fn reconcile(ctx: &Ctx, committables: &[Committable]) -> Result<Vec<O
     let head = layout.head()?;
     if let Some(head) = head.as_ref().filter(|head| head.is_of(&subject.run, subject.epoch)) {
         if !layout.is_published(ctx, head)? {
-            // Decided; the same commit again makes it visible.
-            return Ok(subject.compared(head, Outcome::NotCommitted));
+            // Decided; the same commit again makes it visible, unless somebody has to mend something first.
+            return Ok(match layout.obstacle(&layout.decided(head)?)? {
+                None => subject.compared(head, Outcome::NotCommitted),
+                Some(error) => subject.compared(head, Outcome::Rejected(error)),
+            });
         }
         return Ok(subject.compared(head, Outcome::AlreadyCommitted));
     }

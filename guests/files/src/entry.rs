@@ -91,6 +91,10 @@ pub(crate) struct Place {
     pub(crate) history: Vec<RunHistory>,
     /// Runs up to this number may be missing in `history`.
     pub(crate) forgotten: u64,
+    /// Of a fence: the slot of the newest epoch's entry, if files of that epoch are not there as they were staged. Only
+    /// its own commit, sent again, makes it visible; a commit of another epoch says that it was given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unfinished: Option<u64>,
 }
 
 /// How far a run's epochs are committed.
@@ -140,9 +144,10 @@ impl Entry {
         }
     }
 
-    /// The entry that fences after `head`.
-    pub(crate) fn fence(ctx: &Ctx, head: Option<&Entry>, slot: u64) -> Entry {
-        let register = Place::after(ctx, head, slot, format!("fence-{}-{slot}-{}", ctx.run, ctx.attempt));
+    /// The entry that fences after `head`, of which this is left unfinished.
+    pub(crate) fn fence(ctx: &Ctx, head: Option<&Entry>, slot: u64, unfinished: Option<u64>) -> Entry {
+        let mut register = Place::after(ctx, head, slot, format!("fence-{}-{slot}-{}", ctx.run, ctx.attempt));
+        register.unfinished = unfinished;
         match head {
             Some(head) => Entry { kind: Kind::Fence, sink: ctx.sink.clone(), register, ..head.clone() },
             None => Entry {
@@ -217,6 +222,7 @@ impl Place {
             fence: ctx.run.clone(),
             history: head.map(|head| head.register.history.clone()).unwrap_or_default(),
             forgotten: head.map_or(0, |head| head.register.forgotten),
+            unfinished: None,
         }
     }
 

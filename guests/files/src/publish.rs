@@ -10,7 +10,7 @@ use tidegate_sdk::{Ctx, Error, Level, fs};
 
 use crate::entry::{Entry, Kind, PublishedFile, StagedFile};
 use crate::layout::{self, Layout};
-use crate::register::{FILE_NAME_TAKEN, Kept, MAX_TRIES, corrupt, staged_file_damaged};
+use crate::register::{FILE_NAME_TAKEN, Kept, MAX_TRIES, STAGED_FILE_DAMAGED, corrupt, staged_file_damaged};
 
 impl Layout {
     /// Makes visible, durably, what the newest entry decided. May be repeated, by anyone, from any point.
@@ -45,6 +45,48 @@ impl Layout {
         }
         kept.published = Some(slot);
         Ok(())
+    }
+
+    /// Finishes what the newest entry decided, before another one is added. Answers with the slot of an epoch that nobody
+    /// can make visible before a person has mended its files.
+    pub(crate) fn finish(&self, ctx: &Ctx, head: Option<&Entry>, kept: &mut Kept) -> Result<Option<u64>, Error> {
+        let Some(head) = head else { return Ok(None) };
+        match self.publish(ctx, head, false, kept) {
+            Ok(()) => Ok(head.register.unfinished),
+            Err(error) if is_for_a_person(&error) => {
+                let fields = [("error".to_owned(), error.to_string())];
+                ctx.log(Level::Warn, &format!("epoch {} cannot be made visible", head.epoch), &fields);
+                Ok(Some(head.register.slot))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The entry that decided the newest epoch: the newest one, or the one that a fence left unfinished.
+    pub(crate) fn decided(&self, head: &Entry) -> Result<Entry, Error> {
+        match head.register.unfinished {
+            Some(slot) => self.entry(slot),
+            None => Ok(head.clone()),
+        }
+    }
+
+    /// What stands in the way of making an entry's files visible, if a person has to mend it. Changes nothing.
+    pub(crate) fn obstacle(&self, entry: &Entry) -> Result<Option<Error>, Error> {
+        let look = || {
+            for StagedFile { staged, published } in staged_files(entry)? {
+                self.check_staged(&staged, published.bytes)?;
+                let there = self.published(&published.name, published.bytes)?;
+                if !there && self.staging.metadata(&staged)?.is_none() {
+                    return Err(file_missing(entry, &staged, &published.name));
+                }
+            }
+            Ok(())
+        };
+        match look() {
+            Ok(()) => Ok(None),
+            Err(error) if is_for_a_person(&error) => Ok(Some(error)),
+            Err(error) => Err(error),
+        }
     }
 
     /// Notes in the register, which is ours, that an epoch is published: files and the readers' log are the readers', who
@@ -134,14 +176,7 @@ impl Layout {
             if self.staging.metadata(&file.staged)?.is_some() {
                 return Err(Linking::FolderGone);
             }
-            return Err(Linking::Failed(Error::permanent(
-                "committed-file-missing",
-                format!(
-                    "epoch {} is committed, but `{name}` is neither published nor staged (`{}`): somebody removed it \
-                     before the epoch was in `_epochs`; put the file back under one of the two names",
-                    entry.epoch, file.staged
-                ),
-            )));
+            return Err(Linking::Failed(file_missing(entry, &file.staged, name)));
         }
         Ok(true)
     }
@@ -176,8 +211,11 @@ impl Layout {
                 let logged = self.epochs.metadata(&layout::epoch_name(ctx, run, entry.epoch))?.is_some();
                 Ok(logged || self.register.metadata(&layout::note_name(entry.register.slot))?.is_some())
             }
-            // A fence is added only after the epoch before it was published.
-            _ => Ok(true),
+            // A fence is added only after the epoch before it was published, or says that it was not.
+            _ => match entry.register.unfinished {
+                Some(slot) => self.is_published(ctx, &self.entry(slot)?),
+                None => Ok(true),
+            },
         }
     }
 }
@@ -199,6 +237,24 @@ impl From<fs::Error> for Linking {
     fn from(error: fs::Error) -> Linking {
         Linking::Failed(error.into())
     }
+}
+
+const FILE_MISSING: &str = "committed-file-missing";
+
+fn file_missing(entry: &Entry, staged: &str, name: &str) -> Error {
+    Error::permanent(
+        FILE_MISSING,
+        format!(
+            "epoch {} is committed, but `{name}` is neither published nor staged (`{staged}`): somebody removed it before \
+             the epoch was in `_epochs`; put the file back under one of the two names",
+            entry.epoch
+        ),
+    )
+}
+
+/// Files of a decided epoch are not what they were: no call mends that.
+fn is_for_a_person(error: &Error) -> bool {
+    [FILE_MISSING, STAGED_FILE_DAMAGED, FILE_NAME_TAKEN].contains(&error.code.as_str())
 }
 
 fn folder_gone(error: fs::Error) -> Linking {

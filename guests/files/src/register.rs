@@ -41,6 +41,9 @@ const MAX_LEFTOVERS: u64 = 1024;
 /// Code of the error that something else has a published file's name.
 pub(crate) const FILE_NAME_TAKEN: &str = "file-name-taken";
 
+/// Code of the error that a staged file is not as it was prepared.
+pub(crate) const STAGED_FILE_DAMAGED: &str = "staged-file-damaged";
+
 /// What came of adding an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Appended {
@@ -119,6 +122,11 @@ impl Layout {
             }
         }
         Err(contended())
+    }
+
+    /// The entry of a slot that is known to be kept.
+    pub(crate) fn entry(&self, slot: u64) -> Result<Entry, Error> {
+        parse(&self.register.read(&layout::slot_name(slot), MAX_ENTRY_BYTES)?, slot)
     }
 
     fn is_there(&self, head: &Head) -> Result<bool, Error> {
@@ -271,7 +279,11 @@ impl Layout {
                 Err(error) if error.is_exists() => continue,
                 Err(error) => return Err(error.into()),
             };
-            file.stream(0)?.write_all(&spaces)?;
+            if let Err(error) = file.stream(0).and_then(|mut stream| stream.write_all(&spaces)) {
+                // On a full disk every try would leave one.
+                let _ = self.register.remove_file(&name);
+                return Err(error.into());
+            }
             // Blocks are found now, and not when an entry is flushed.
             file.begin_writing_out(0, spaces.len() as u64);
             made.push(Spare { name, bytes: spaces.len() });
@@ -310,7 +322,8 @@ impl Layout {
     }
 
     fn try_trim(&self, ctx: &Ctx, head: &Entry, kept: &Kept) -> Result<(), Error> {
-        let oldest_kept = head.register.slot.saturating_sub(KEPT);
+        let unfinished = head.register.unfinished;
+        let oldest_kept = head.register.slot.saturating_sub(KEPT).min(unfinished.unwrap_or(u64::MAX));
         let names = self.register.names()?;
         let mut old: Vec<u64> = names.iter().filter_map(|name| layout::slot_of(name)).collect();
         old.retain(|&slot| slot < oldest_kept);
@@ -319,8 +332,8 @@ impl Layout {
             self.register.remove_file(&layout::slot_name(slot))?;
         }
         for name in &names {
-            // Only the newest entry can be unfinished, so only its note says something.
-            if layout::slot_of_note(name).is_some_and(|slot| slot < head.register.slot) {
+            // Only the newest entry can be unfinished, or what it names, so only their notes say something.
+            if layout::slot_of_note(name).is_some_and(|slot| slot < head.register.slot && Some(slot) != unfinished) {
                 self.register.remove_file(name)?;
             }
         }
@@ -365,7 +378,7 @@ pub(crate) fn contended() -> Error {
 /// A staged file does not have the length with which it was prepared.
 pub(crate) fn staged_file_damaged(short: &str, found: u64, prepared: u64) -> Error {
     Error::permanent(
-        "staged-file-damaged",
+        STAGED_FILE_DAMAGED,
         format!("`{short}` has {found} bytes, {prepared} were prepared: something else wrote to it; restore it"),
     )
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_sdk::fs::ErrorKind as FsErrorKind;
 use tidegate_sdk::native::{FsOp, Rows};
-use tidegate_sdk::{Encoding, Error, ErrorKind, External, KeyRange, Outcome, Position, RunId, Sink, Writer};
+use tidegate_sdk::{Committable, Encoding, ErrorKind, External, KeyRange, Outcome, Position, RunId, Sink, Writer};
 use tidegate_sink_files::Files;
 
 use crate::world::{HASH, Op, REGISTER, flushes, io_error, parts, recording, run, unsealed};
@@ -651,7 +651,7 @@ fn readers_may_clear_away_everything_even_the_newest_epoch() {
 }
 
 /// An epoch that is decided in the register while no file of it could be published.
-fn decide_without_publishing(world: &World, run: &RunId) {
+fn decide_without_publishing(world: &World, run: &RunId) -> Vec<Committable> {
     let committables = world.stage_epoch(run, 1);
     let out = world.path().to_owned();
     let unpublishable = move |op: FsOp<'_>| match op {
@@ -660,39 +660,114 @@ fn decide_without_publishing(world: &World, run: &RunId) {
     };
     let decided = world.ctx_with(run, 1, Some(Arc::new(unpublishable)));
     Files::default().commit(&decided, &[], &committables).expect_err("stopped half-way");
+    committables
 }
 
 fn staged_paths(world: &World) -> Vec<std::path::PathBuf> {
     world.staged().iter().map(|name| world.path().join(format!("_tidegate/{HASH}/staging")).join(name)).collect()
 }
 
-fn fence_error(world: &World, run: &RunId) -> Error {
-    let expected = world.observe(run);
-    Files::default().fence(&world.ctx(run, 1), &expected).expect_err("refused")
+/// A newer run takes over; what it can do about the epoch that was decided and not published is told, and changes
+/// nothing.
+fn taken_over(world: &World, committables: &[Committable]) -> Vec<Outcome> {
+    let before = world.observe(&run(2)).last;
+    assert_eq!(world.fence(&run(2)).last, before, "what was decided counts, finished or not");
+    let ctx = world.ctx(&run(2), 1);
+    let asked = Files::default().reconcile(&ctx, committables).expect("answers");
+    let told = Files::default().commit(&ctx, &[], committables).expect_err("nobody can make it visible");
+    assert_eq!(told.code, code(&asked[0]));
+    assert_eq!(Files::default().reconcile(&ctx, committables).expect("answers"), asked);
+    world.assert_visible(&[]);
+    asked
 }
 
 #[test]
-fn a_file_that_was_removed_before_its_epoch_was_logged_is_named() {
+fn a_file_that_was_removed_before_its_epoch_was_logged_is_named_and_put_back() {
     let world = World::new();
-    decide_without_publishing(&world, &run(1));
+    let committables = decide_without_publishing(&world, &run(1));
+    let path = staged_paths(&world).remove(0);
+    let bytes = fs::read(&path).expect("reads");
+    fs::remove_file(&path).expect("removes");
+    for outcome in taken_over(&world, &committables) {
+        assert_eq!(code(&outcome), "committed-file-missing");
+        let Outcome::Rejected(error) = outcome else { continue };
+        assert!(error.message.contains("put the file back"), "{}", error.message);
+    }
+    // Other runs take over, so often that its entry would be removed as an old one.
+    for number in 3..30 {
+        world.fence(&run(number));
+    }
+    fs::write(&path, bytes).expect("writes");
+    let ctx = world.ctx(&run(29), 1);
+    let asked = Files::default().reconcile(&ctx, &committables).expect("answers");
+    assert_eq!(asked, [Outcome::NotCommitted, Outcome::NotCommitted], "the same commit makes it visible");
+    world.assert_visible(&[]);
+    let late = Files::default().commit(&world.ctx(&run(1), 2), &[], &committables).expect("answers");
+    assert_eq!(late, [Outcome::Fenced, Outcome::Fenced]);
+    for _ in 0..2 {
+        let told = Files::default().commit(&ctx, &[], &committables).expect("answers");
+        assert_eq!(told, [Outcome::AlreadyCommitted, Outcome::AlreadyCommitted]);
+        let asked = Files::default().reconcile(&ctx, &committables).expect("answers");
+        assert_eq!(asked, [Outcome::AlreadyCommitted, Outcome::AlreadyCommitted]);
+        world.assert_visible(&[(1, 1)]);
+    }
+    world.fence(&run(30));
+    world.commit_epoch(&run(30), 2, &parts(&committables));
+    world.assert_visible(&[(1, 1), (30, 2)]);
+}
+
+#[test]
+fn an_epoch_of_which_a_file_is_gone_can_be_given_up() {
+    let world = World::new();
+    let committables = decide_without_publishing(&world, &run(1));
     for path in staged_paths(&world) {
         fs::remove_file(path).expect("removes");
     }
-    let error = fence_error(&world, &run(2));
-    assert_eq!(error.code, "committed-file-missing");
-    assert!(error.message.contains("put the file back"), "{}", error.message);
+    taken_over(&world, &committables);
+    // The host commits in order: a later epoch says that this one is over.
+    let mut previous = world.commit_epoch(&run(2), 2, &[]);
+    let mut visible = vec![(2, 2)];
+    world.assert_visible(&visible);
+    world.fence(&run(3));
+    for epoch in 3..20 {
+        previous = world.commit_epoch(&run(3), epoch, &previous);
+        visible.push((3, epoch));
+    }
+    world.assert_visible(&visible);
+    assert!(world.names(&format!("_tidegate/{HASH}/register")).len() <= REGISTER, "its entry is removed in the end");
 }
 
 #[test]
 fn a_staged_file_that_was_cut_after_its_epoch_was_decided_is_not_published() {
     let world = World::new();
-    decide_without_publishing(&world, &run(1));
+    let committables = decide_without_publishing(&world, &run(1));
     let path = staged_paths(&world).remove(0);
     let whole = fs::read(&path).expect("reads");
     fs::write(&path, &whole[..whole.len() - 1]).expect("writes");
-    assert_eq!(fence_error(&world, &run(2)).code, "staged-file-damaged");
-    world.assert_visible(&[]);
+    assert_eq!(code(&taken_over(&world, &committables)[0]), "staged-file-damaged");
     fs::write(&path, &whole).expect("writes");
+    world.fence(&run(3));
+    world.assert_visible(&[]);
+    Files::default().commit(&world.ctx(&run(3), 1), &[], &committables).expect("answers");
+    world.assert_visible(&[(1, 1)]);
+}
+
+#[test]
+fn another_file_under_the_name_of_a_decided_epochs_is_left_and_told() {
+    let world = World::new();
+    let committables = decide_without_publishing(&world, &run(1));
     world.fence(&run(2));
+    world.assert_visible(&[(1, 1)]);
+    let name = world.names("").into_iter().find(|name| name.ends_with(".jsonl")).expect("it is published");
+
+    let world = World::new();
+    assert_eq!(decide_without_publishing(&world, &run(1)), committables);
+    fs::write(world.path().join(&name), "mine").expect("writes");
+    world.fence(&run(2));
+    let ctx = world.ctx(&run(2), 1);
+    assert_eq!(code(&Files::default().reconcile(&ctx, &committables).expect("answers")[0]), "file-name-taken");
+    assert_eq!(fs::read(world.path().join(&name)).expect("reads"), b"mine");
+    fs::remove_file(world.path().join(&name)).expect("removes");
+    Files::default().commit(&ctx, &[], &committables).expect("answers");
     world.assert_visible(&[(1, 1)]);
 }

@@ -11,7 +11,7 @@ use tidegate_protocol::event::Event;
 use tidegate_protocol::ids::{RunId, SinkHash, SinkId};
 use tidegate_protocol::permit::CommitPermit;
 use tidegate_protocol::plugin::{
-    Call, CallContext, CallFault, Committer, External, FaultKind, Janitor, Plugin, Position, Unsealed,
+    BoxFuture, Call, CallContext, CallFault, Committer, External, FaultKind, Janitor, Plugin, Position, Unsealed,
 };
 use tokio::sync::mpsc;
 
@@ -88,75 +88,40 @@ fn survives<T>(answer: &Result<T, CallFault>) -> bool {
 pub(crate) async fn commit_actor(handle: SinkHandle, mut orders: mpsc::UnboundedReceiver<CommitOrder>) {
     let mut instance: Option<Box<dyn Committer>> = None;
     while let Some(order) = orders.recv().await {
-        let event = match instance.take() {
-            Some(committer) => carry_out(&handle, order, Ok(committer), &mut instance).await,
-            None => {
-                let label = handle.label();
-                let fresh = timed(&label, Call::Instantiate, handle.call_timeout, handle.plugin.committer()).await;
-                carry_out(&handle, order, fresh, &mut instance).await
-            }
-        };
+        let mut call = OneCall::begin(&handle, instance.take(), || handle.plugin.committer()).await;
+        let event = commit(&mut call, order).await;
+        instance = call.end();
         handle.report.event(event);
     }
 }
 
-async fn carry_out(
-    handle: &SinkHandle,
-    order: CommitOrder,
-    committer: Result<Box<dyn Committer>, CallFault>,
-    instance: &mut Option<Box<dyn Committer>>,
-) -> Event {
+async fn commit(call: &mut OneCall<'_, dyn Committer>, order: CommitOrder) -> Event {
+    let handle = call.handle;
     let sink = handle.sink.clone();
-    let label = handle.label();
-    let limit = handle.call_timeout;
-    let mut committer = match committer {
-        Ok(committer) => committer,
-        Err(fault) => return refused(sink, order, fault),
-    };
-    let (event, usable) = match order {
+    let of_seal =
+        |permit: &CommitPermit| handle.ctx(permit.run(), permit.binding().config.as_str().into(), permit.attempt());
+    match &order {
         CommitOrder::Observe { run } => {
-            let ctx = handle.ctx(run, Arc::clone(&handle.config), 1);
-            let result = timed(&label, Call::Observe, limit, committer.observe(&ctx)).await;
-            let usable = survives(&result);
-            (Event::Observed { sink, result }, usable)
+            let ctx = handle.ctx(*run, Arc::clone(&handle.config), 1);
+            let result = call.make(Call::Observe, |committer| committer.observe(&ctx)).await;
+            Event::Observed { sink, result }
         }
         CommitOrder::Fence { run, expected } => {
-            let ctx = handle.ctx(run, Arc::clone(&handle.config), 1);
-            let result = timed(&label, Call::Fence, limit, committer.fence(&ctx, &expected)).await;
-            let usable = survives(&result);
-            (Event::Fenced { sink, result }, usable)
+            let ctx = handle.ctx(*run, Arc::clone(&handle.config), 1);
+            let result = call.make(Call::Fence, |committer| committer.fence(&ctx, expected)).await;
+            Event::Fenced { sink, result }
         }
         CommitOrder::Commit(permit) => {
-            let ctx = handle.ctx(permit.run(), permit.binding().config.as_str().into(), permit.attempt());
-            let answer = committer.commit(&ctx, permit.previous(), permit.committables());
-            let result = timed(&label, Call::Commit, limit, answer).await;
-            let usable = survives(&result);
-            (Event::CommitAnswered { sink, of: permit.of(), attempt: permit.attempt(), result }, usable)
+            let ctx = of_seal(permit);
+            let (previous, parts) = (permit.previous(), permit.committables());
+            let result = call.make(Call::Commit, |committer| committer.commit(&ctx, previous, parts)).await;
+            Event::CommitAnswered { sink, of: permit.of(), attempt: permit.attempt(), result }
         }
         CommitOrder::Reconcile(permit) => {
-            let ctx = handle.ctx(permit.run(), permit.binding().config.as_str().into(), permit.attempt());
-            let answer = committer.reconcile(&ctx, permit.committables());
-            let result = timed(&label, Call::Reconcile, limit, answer).await;
-            let usable = survives(&result);
-            (Event::Reconciled { sink, of: permit.of(), attempt: permit.attempt(), result }, usable)
-        }
-    };
-    if usable {
-        *instance = Some(committer);
-    }
-    event
-}
-
-/// No instance could be made: the call was not sent.
-fn refused(sink: SinkId, order: CommitOrder, fault: CallFault) -> Event {
-    match order {
-        CommitOrder::Observe { .. } => Event::Observed { sink, result: Err(fault) },
-        CommitOrder::Fence { .. } => Event::Fenced { sink, result: Err(fault) },
-        CommitOrder::Commit(permit) => {
-            Event::CommitAnswered { sink, of: permit.of(), attempt: permit.attempt(), result: Err(fault) }
-        }
-        CommitOrder::Reconcile(permit) => {
-            Event::Reconciled { sink, of: permit.of(), attempt: permit.attempt(), result: Err(fault) }
+            let ctx = of_seal(permit);
+            let parts = permit.committables();
+            let result = call.make(Call::Reconcile, |committer| committer.reconcile(&ctx, parts)).await;
+            Event::Reconciled { sink, of: permit.of(), attempt: permit.attempt(), result }
         }
     }
 }
@@ -165,38 +130,71 @@ fn refused(sink: SinkId, order: CommitOrder, fault: CallFault) -> Event {
 pub(crate) async fn clean_up_actor(handle: SinkHandle, run: RunId, mut orders: mpsc::UnboundedReceiver<CleanUpOrder>) {
     let mut instance: Option<Box<dyn Janitor>> = None;
     while let Some(order) = orders.recv().await {
-        let sink = handle.sink.clone();
-        let label = handle.label();
-        let limit = handle.call_timeout;
-        let janitor = match instance.take() {
-            Some(janitor) => Ok(janitor),
-            None => timed(&label, Call::Instantiate, limit, handle.plugin.janitor()).await,
-        };
-        let (event, usable) = match (order, janitor) {
-            (CleanUpOrder::ListOrphans { .. }, Err(fault)) => (Event::OrphansListed { sink, result: Err(fault) }, None),
-            (CleanUpOrder::Abandon { .. }, Err(fault)) => (Event::Abandoned { sink, result: Err(fault) }, None),
-            (CleanUpOrder::Release { .. }, Err(fault)) => (Event::ReleaseAnswered { sink, result: Err(fault) }, None),
-            (CleanUpOrder::ListOrphans { prefix, page }, Ok(mut janitor)) => {
-                let ctx = handle.ctx(run, Arc::clone(&handle.config), 1);
-                let answer = janitor.list_orphans(&ctx, &prefix, page.as_deref());
-                let result = timed(&label, Call::ListOrphans, limit, answer).await;
-                let usable = survives(&result).then_some(janitor);
-                (Event::OrphansListed { sink, result }, usable)
-            }
-            (CleanUpOrder::Abandon { parts, attempt }, Ok(mut janitor)) => {
-                let ctx = handle.ctx(run, Arc::clone(&handle.config), attempt);
-                let result = timed(&label, Call::Abandon, limit, janitor.abandon(&ctx, &parts)).await;
-                let usable = survives(&result).then_some(janitor);
-                (Event::Abandoned { sink, result }, usable)
-            }
-            (CleanUpOrder::Release { resources, attempt }, Ok(mut janitor)) => {
-                let ctx = handle.ctx(run, Arc::clone(&handle.config), attempt);
-                let result = timed(&label, Call::Release, limit, janitor.release(&ctx, &resources)).await;
-                let usable = survives(&result).then_some(janitor);
-                (Event::ReleaseAnswered { sink, result }, usable)
-            }
-        };
-        instance = usable;
+        let mut call = OneCall::begin(&handle, instance.take(), || handle.plugin.janitor()).await;
+        let event = clean_up(&mut call, run, order).await;
+        instance = call.end();
         handle.report.event(event);
+    }
+}
+
+async fn clean_up(call: &mut OneCall<'_, dyn Janitor>, run: RunId, order: CleanUpOrder) -> Event {
+    let sink = call.handle.sink.clone();
+    let handle = call.handle;
+    let ctx = |attempt| handle.ctx(run, Arc::clone(&handle.config), attempt);
+    match &order {
+        CleanUpOrder::ListOrphans { prefix, page } => {
+            let ctx = ctx(1);
+            let page = page.as_deref();
+            let result = call.make(Call::ListOrphans, |janitor| janitor.list_orphans(&ctx, prefix, page)).await;
+            Event::OrphansListed { sink, result }
+        }
+        CleanUpOrder::Abandon { parts, attempt } => {
+            let ctx = ctx(*attempt);
+            let result = call.make(Call::Abandon, |janitor| janitor.abandon(&ctx, parts)).await;
+            Event::Abandoned { sink, result }
+        }
+        CleanUpOrder::Release { resources, attempt } => {
+            let ctx = ctx(*attempt);
+            let result = call.make(Call::Release, |janitor| janitor.release(&ctx, resources)).await;
+            Event::ReleaseAnswered { sink, result }
+        }
+    }
+}
+
+/// One call of a role's instance. If none could be made, the call is not sent, and its answer is why.
+struct OneCall<'a, I: ?Sized> {
+    handle: &'a SinkHandle,
+    instance: Result<Box<I>, CallFault>,
+    /// The instance can be called again.
+    usable: bool,
+}
+
+impl<'a, I: ?Sized> OneCall<'a, I> {
+    /// With the instance of the call before, or with a fresh one.
+    async fn begin(
+        handle: &'a SinkHandle,
+        kept: Option<Box<I>>,
+        fresh: impl FnOnce() -> BoxFuture<'a, Result<Box<I>, CallFault>>,
+    ) -> Self {
+        let instance = match kept {
+            Some(kept) => Ok(kept),
+            None => timed(&handle.label(), Call::Instantiate, handle.call_timeout, fresh()).await,
+        };
+        Self { handle, instance, usable: false }
+    }
+
+    async fn make<'b, T>(
+        &'b mut self,
+        call: Call,
+        ask: impl FnOnce(&'b mut I) -> BoxFuture<'b, Result<T, CallFault>>,
+    ) -> Result<T, CallFault> {
+        let instance = self.instance.as_mut().map_err(|fault| fault.clone())?;
+        let result = timed(&self.handle.label(), call, self.handle.call_timeout, ask(instance)).await;
+        self.usable = survives(&result);
+        result
+    }
+
+    fn end(self) -> Option<Box<I>> {
+        self.instance.ok().filter(|_| self.usable)
     }
 }

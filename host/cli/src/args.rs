@@ -334,6 +334,9 @@ pub(crate) struct ResolveArgs {
     /// The pipeline file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    /// The epoch is one of the replay of the pipeline's dead letters
+    #[arg(long)]
+    pub(crate) replay: bool,
     /// The sink at which the epoch is blocked
     #[arg(long, value_name = "SINK")]
     pub(crate) sink: SinkId,

@@ -69,8 +69,8 @@ fn dispatch(cli: &Cli) -> commands::Outcome {
     }
 }
 
-/// What is logged unless `TIDEGATE_LOG` says otherwise. The driver's warnings are told as notices already.
-const LOGGED: &str = "warn,tidegate_pipeline::driver=error";
+/// What is logged unless `TIDEGATE_LOG` says otherwise. Warnings of driver and runs are told as notices already.
+const LOGGED: &str = "warn,tidegate_pipeline::driver=error,tidegate_pipeline::run=error";
 
 /// Log lines above `TIDEGATE_LOG` go to standard error.
 fn start_log() {

@@ -171,6 +171,9 @@ pub(crate) fn warning(notice: &Notice) -> Option<String> {
             blocked_words(reason)
         )),
         Notice::Warning(text) => Some(text.clone()),
+        // The server tells these as warnings that name directories.
+        Notice::CallFails { sink, fault, .. } => Some(format!("sink `{sink}`: {fault}")),
+        Notice::GoesBack { failure, .. } => Some(failure.to_string()),
         Notice::RunOpened { .. }
         | Notice::EpochPrepared { .. }
         | Notice::EpochSealed { .. }

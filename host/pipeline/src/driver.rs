@@ -442,7 +442,10 @@ impl<'a> Driver<'a> {
             }
             Notice::InDoubt { .. } => self.env.observer.reached(Moment::InDoubt),
             Notice::Warning(message) => tracing::warn!("{message}"),
-            Notice::EpochPrepared { .. } | Notice::Blocked { .. } => {}
+            Notice::CallFails { sink, fault, for_ms, .. } => {
+                tracing::warn!(%sink, for_ms, "{fault}; it is tried again");
+            }
+            Notice::EpochPrepared { .. } | Notice::Blocked { .. } | Notice::GoesBack { .. } => {}
         }
         self.env.observer.notice(notice);
         self.show_progress();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tidegate_protocol::coordinator::Coordinator;
-use tidegate_protocol::event::{Consumer, End, Graph, Producer, SinkSpec, SourceSpec, TaskFailure};
+use tidegate_protocol::event::{Consumer, End, Graph, Notice, Producer, SinkSpec, SourceSpec, TaskFailure};
 use tidegate_protocol::ids::{Nonce, SinkHash, SourceId};
 use tidegate_protocol::record::Record;
 use tidegate_store::{Log, StoreError};
@@ -106,6 +106,8 @@ pub async fn run_keeping(
         if fruitless > pipeline.settings.restarts {
             return Ok((RunReport { end: End::Failed(failure), progress }, log));
         }
+        let runs_left = pipeline.settings.restarts.saturating_sub(fruitless).saturating_add(1);
+        env.observer.notice(&Notice::GoesBack { failure: failure.clone(), runs_left });
         wait_before_restart(&pipeline, &env, &failure, fruitless).await;
     }
 }

@@ -86,6 +86,20 @@ impl Settings {
     pub(crate) fn spent(&self, failures: u32) -> bool {
         failures >= self.commit_tries.max(1)
     }
+
+    /// How long is waited between further tries after so many failures, until all are spent.
+    pub(crate) fn patience(&self, failures: u32) -> u64 {
+        let mut sum = 0u64;
+        for failed in failures..self.commit_tries.max(1) {
+            let wait = self.backoff(failed);
+            sum = sum.saturating_add(wait);
+            if wait >= self.backoff_max_ms {
+                let left = u64::from(self.commit_tries.max(1) - failed - 1);
+                return sum.saturating_add(left.saturating_mul(wait));
+            }
+        }
+        sum
+    }
 }
 
 /// One run of a pipeline, as a machine.

@@ -459,6 +459,24 @@ pub enum Notice {
         /// Why.
         reason: Blocked,
     },
+    /// A call fails, and is tried again. Told with the first such answer, and again when the reason changes.
+    CallFails {
+        /// Where.
+        sink: SinkId,
+        /// The sealed epoch that the call is about, if it is about one.
+        of: Option<EpochRef>,
+        /// Why.
+        fault: CallFault,
+        /// For so many milliseconds more, if it goes on to fail.
+        for_ms: u64,
+    },
+    /// A run ended and the next one goes back to the last sealed epoch.
+    GoesBack {
+        /// Why.
+        failure: TaskFailure,
+        /// So many runs at most may still begin without a sealed epoch between them.
+        runs_left: u32,
+    },
     /// Something worth a warning.
     Warning(String),
 }
@@ -482,7 +500,7 @@ pub enum End {
     },
     /// Go back to the last sealed epoch as a new run.
     Restart(TaskFailure),
-    /// The same failure would come again.
+    /// The same failure would come again, or came too often.
     Failed(TaskFailure),
     /// The start was refused; nothing at any destination was changed.
     Refused(Refusal),
@@ -503,13 +521,6 @@ pub enum Refusal {
         mismatch: Mismatch,
         /// Policies that would allow it.
         policies: Vec<crate::record::MismatchPolicy>,
-    },
-    /// The destination cannot be observed.
-    CannotObserve {
-        /// Where.
-        sink: SinkId,
-        /// Why.
-        fault: CallFault,
     },
     /// The configuration does not fit the state; says what, and what to do.
     Graph(String),

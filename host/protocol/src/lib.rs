@@ -11,6 +11,7 @@ pub mod align;
 pub mod coordinator;
 mod display;
 pub mod event;
+pub mod fault;
 pub mod guarantee;
 pub mod history;
 pub mod ids;

@@ -1,10 +1,14 @@
 //! Words for how a run ends when it does not end well.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
-use tidegate_protocol::event::{End, Mismatch, Refusal};
+use tidegate_protocol::event::{End, Mismatch, Refusal, TaskFailure};
 use tidegate_protocol::ids::{EpochRef, PartId, SinkId};
 use tidegate_protocol::record::{Blocked, MismatchPolicy};
+
+use crate::config::PipelineFile;
+use crate::faults::Directories;
 
 /// One line what happened, then how to go on.
 fn words(refusal: &Refusal, goes_back: bool) -> (String, Vec<String>) {
@@ -21,10 +25,6 @@ fn words(refusal: &Refusal, goes_back: bool) -> (String, Vec<String>) {
             );
             (format!("sink `{sink}`: {}", mismatch_words(mismatch, goes_back)), hints)
         }
-        Refusal::CannotObserve { sink, fault } => (
-            format!("sink `{sink}`: its destination does not say where it stands: {fault}"),
-            vec!["nothing was changed; make the destination reachable and start again".to_owned()],
-        ),
         Refusal::Graph(text) | Refusal::Guarantee(text) => (text.clone(), vec![]),
         Refusal::Fork(text) => (text.clone(), vec!["see `tidegate checkpoint list`".to_owned()]),
         Refusal::Log(text) => (text.clone(), vec!["see `tidegate checkpoint verify`".to_owned()]),
@@ -84,14 +84,29 @@ pub fn blocked_words(blocked: &Blocked) -> String {
     }
 }
 
-/// The command that decides about a blocked epoch.
-pub(crate) fn resolve_command(file: &Path, sink: &SinkId, of: EpochRef) -> String {
-    format!("tidegate resolve {} --sink {sink} --epoch {} --choice retry|give-up --by WHO", file.display(), of.epoch)
+/// What a pipeline is called on the command line.
+#[derive(Debug, Clone)]
+pub(crate) struct Named {
+    pub(crate) file: PathBuf,
+    /// It is the replay of that file's dead letters.
+    pub(crate) replays: bool,
+}
+
+impl Named {
+    pub(crate) fn of(file: &PipelineFile) -> Self {
+        Self { file: file.path.clone(), replays: file.replays }
+    }
+
+    /// The command that decides about a blocked epoch.
+    pub(crate) fn resolve_command(&self, sink: &SinkId, of: EpochRef) -> String {
+        let (file, replay) = (self.file.display(), if self.replays { " --replay" } else { "" });
+        format!("tidegate resolve {file}{replay} --sink {sink} --epoch {} --choice retry|give-up --by WHO", of.epoch)
+    }
 }
 
 /// One line how a run of this file ended, then how to go on; for every end. `goes_back`: a mismatch speaks of a checkpoint
 /// that the run would go back to.
-pub(crate) fn end_words(end: &End, file: &Path, goes_back: bool) -> (String, Vec<String>) {
+pub(crate) fn end_words(end: &End, named: &Named, directories: &Directories, goes_back: bool) -> (String, Vec<String>) {
     match end {
         End::Finished => ("finished: the input has ended and everything is committed".to_owned(), vec![]),
         End::Stopped => ("stopped: everything that was sealed is committed".to_owned(), vec![]),
@@ -107,12 +122,29 @@ pub(crate) fn end_words(end: &End, file: &Path, goes_back: bool) -> (String, Vec
             let what = waiting
                 .iter()
                 .map(|(sink, of, why)| format!("epoch {} at sink `{sink}`: {}", of.epoch, blocked_words(why)));
-            let hints = waiting.iter().map(|(sink, of, _)| resolve_command(file, sink, *of));
-            (format!("blocked, a person must decide: {}", what.collect::<Vec<_>>().join("; ")), hints.collect())
+            let mut hints = Vec::new();
+            if waiting.iter().any(|(.., why)| matches!(why, Blocked::TriesSpent(_))) {
+                hints.push("mend the cause and start again: the next run tries again by itself; or decide:".to_owned());
+            }
+            hints.extend(waiting.iter().map(|(sink, of, _)| named.resolve_command(sink, *of)));
+            let sinks: BTreeSet<&SinkId> = waiting.iter().map(|(sink, ..)| sink).collect();
+            hints.extend(sinks.into_iter().flat_map(|sink| directories.hints(sink)));
+            (format!("blocked, a person must decide: {}", what.collect::<Vec<_>>().join("; ")), hints)
         }
         End::Restart(failure) | End::Failed(failure) => {
-            let hint = "nothing is lost; the next run goes on behind the last sealed epoch";
-            (failure.to_string(), vec![hint.to_owned()])
+            let go_on = "nothing is lost; the next run goes on behind the last sealed epoch";
+            match failure {
+                TaskFailure::Plugin(sink, fault) => {
+                    let mending = directories.mending(sink, fault);
+                    let mut hints: Vec<_> =
+                        mending.into_iter().map(|mending| format!("{mending}; then start again")).collect();
+                    hints.push(go_on.to_owned());
+                    // A cause that is known is told with the directory.
+                    hints.extend(directories.hints(sink).into_iter().filter(|_| fault.cause().is_none()));
+                    (directories.words(sink, None, fault), hints)
+                }
+                other => (other.to_string(), vec![go_on.to_owned()]),
+            }
         }
         End::Refused(refusal) => words(refusal, goes_back),
         End::Superseded(message) => (
@@ -137,16 +169,20 @@ mod tests {
         let run = RunId { number: 3, nonce: Nonce([0; 10]) };
         let of = EpochRef { run, epoch: Epoch(41) };
         let why = Blocked::TriesSpent("no answer".to_owned());
+        let replay = Named { file: PathBuf::from("a/p.toml"), replays: true };
+        assert!(replay.resolve_command(&SinkId::new("out").unwrap(), of).contains("a/p.toml --replay --sink out"));
         let (message, hints) = end_words(
             &End::Blocked { waiting: vec![(SinkId::new("out").unwrap(), of, why)] },
-            Path::new("a/p.toml"),
+            &Named { replays: false, ..replay },
+            &Directories::default(),
             false,
         );
         assert_eq!(
             message,
             "blocked, a person must decide: epoch 41 at sink `out`: so many tries did not settle it; the last said: no answer"
         );
-        assert_eq!(hints, ["tidegate resolve a/p.toml --sink out --epoch 41 --choice retry|give-up --by WHO"]);
+        assert!(hints[0].contains("the next run tries again"), "{hints:?}");
+        assert_eq!(hints[1..], ["tidegate resolve a/p.toml --sink out --epoch 41 --choice retry|give-up --by WHO"]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! A person's decision about an epoch that is blocked.
 
 use tidegate_pipeline::clock::Clock;
-use tidegate_protocol::history::SinkEpochState;
+use tidegate_protocol::history::{History, SinkEpochState};
 use tidegate_protocol::ids::{EpochRef, SinkId};
 use tidegate_protocol::record::{Body, Choice, Decision};
 use tidegate_store::Log;
 
 use crate::config::PipelineFile;
+use crate::edits::{Finding, Verdict};
 use crate::error::ServerError;
+use crate::letters;
 use crate::savepoint::append;
 use crate::state::{self, State};
 
@@ -40,10 +42,18 @@ pub struct ResolveRequest {
 pub struct Resolved {
     /// The epoch.
     pub of: EpochRef,
+    /// The epoch's rows at this sink.
+    pub rows: u64,
     /// Id of the decision.
     pub id: String,
     /// The very same decision was there before; nothing was changed.
     pub again: bool,
+}
+
+/// Whether this very epoch is blocked in the replay of the pipeline's dead letters.
+fn is_blocked_in_replay(file: &PipelineFile, request: &ResolveRequest) -> bool {
+    let state = letters::replay_state(file).ok().and_then(|replay| State::read(&replay).ok().flatten());
+    state.is_some_and(|state| matches!(find(&state, request), Ok(Found::Blocked(..))))
 }
 
 /// Records a decision about a blocked epoch. The pipeline must not be running; its next start acts on it.
@@ -60,10 +70,20 @@ pub fn resolve(file: &PipelineFile, request: &ResolveRequest, clock: &dyn Clock)
     }
     let mut log = state::open_log(file)?;
     let state = State::of(log.read_all()?, &file.pipeline.name, &file.pipeline.state)?;
-    let (of, attempt) = match find(&state, request)? {
+    let found = find(&state, request).map_err(|error| match error {
+        ServerError::Request { problem, mut hints } if !file.replays && is_blocked_in_replay(file, request) => {
+            hints.push("it is blocked in the replay of the dead letters: add --replay".to_owned());
+            ServerError::Request { problem, hints }
+        }
+        error => error,
+    });
+    let (of, attempt) = match found? {
         Found::Blocked(of, attempt) => (of, attempt),
-        Found::Decided(of, id) => return Ok(Resolved { of, id, again: true }),
+        Found::Decided(of, id) => {
+            return Ok(Resolved { of, rows: rows_at(&state.history, &request.sink, of), id, again: true });
+        }
     };
+    let rows = rows_at(&state.history, &request.sink, of);
     let word = match request.choice {
         Resolution::Retry => "retry",
         Resolution::GiveUp => "give-up",
@@ -82,7 +102,29 @@ pub fn resolve(file: &PipelineFile, request: &ResolveRequest, clock: &dyn Clock)
     };
     let decision = Decision { id: id.clone(), by: request.by.clone(), choice };
     append(&mut log, &state, Body::Decision(decision), clock)?;
-    Ok(Resolved { of, id, again: false })
+    Ok(Resolved { of, rows, id, again: false })
+}
+
+/// The rows that a sealed epoch has at a sink.
+pub(crate) fn rows_at(history: &History, sink: &SinkId, of: EpochRef) -> u64 {
+    let parts = history.seal(of).and_then(|epoch| epoch.seal.sinks.get(sink)).map(|cut| &cut.parts);
+    parts.into_iter().flatten().fold(0u64, |sum, part| sum.saturating_add(part.rows))
+}
+
+/// What was given up since the newest run began, with the number of rows: told by the run that goes on behind it.
+pub(crate) fn given_up(history: &History) -> Vec<Finding> {
+    let opened = history.runs().values().next_back().map(|node| node.slot);
+    let since = history.decisions().values().filter(|decided| opened.is_none_or(|opened| decided.slot > opened));
+    let given_up = since.filter_map(|decided| match &decided.decision.choice {
+        Choice::GiveUp { sink, of } => Some((&decided.decision, sink, *of)),
+        _ => None,
+    });
+    let words = given_up.map(|(Decision { id, by, .. }, sink, of)| {
+        let rows = rows_at(history, sink, of);
+        let epoch = of.epoch;
+        format!("{rows} rows of epoch {epoch} at sink `{sink}` are given up by decision `{id}` of {by}")
+    });
+    words.map(|words| Finding::new(Verdict::Warning, words)).collect()
 }
 
 enum Found {
@@ -130,9 +172,15 @@ fn find(state: &State, request: &ResolveRequest) -> Result<Found, ServerError> {
         true => format!("nothing is blocked at sink `{sink}`"),
         false => format!("blocked at sink `{sink}`: epoch {}", blocked.join(", ")),
     };
+    let mut hints = vec![hint];
     let problem = match of_number().next().and_then(|of| history.outcome(sink, of)) {
-        Some(_) => format!("epoch {} is not blocked at sink `{sink}`", request.epoch),
+        Some(state) => {
+            if !state.ended() {
+                hints.push("it is not committed yet: the next run commits it, or blocks it and says why".to_owned());
+            }
+            format!("epoch {} is not blocked at sink `{sink}`", request.epoch)
+        }
         None => format!("epoch {} is not kept", request.epoch),
     };
-    Err(ServerError::Request { problem, hints: vec![hint] })
+    Err(ServerError::Request { problem, hints })
 }

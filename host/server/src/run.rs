@@ -1,7 +1,6 @@
 //! Running an assembled pipeline on its log.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,18 +10,20 @@ use tidegate_pipeline::faults::LosesCommitAnswers;
 use tidegate_pipeline::observe::{Observer, Progress, Silent};
 use tidegate_pipeline::{Blocking, Control, Env};
 use tidegate_protocol::coordinator;
-use tidegate_protocol::event::{End, Notice, Refusal, TaskFailure};
+use tidegate_protocol::event::{End, Notice, TaskFailure};
 use tidegate_protocol::ids::{Nonce, SinkId};
 use tidegate_protocol::record::MismatchPolicy;
 use tidegate_store::Log;
 
 use crate::assemble::Assembled;
-use crate::config::{PipelineFile, SinkSection};
+use crate::config::PipelineFile;
 use crate::control::Listening;
 use crate::decisions::{self, DecisionReport};
 use crate::edits::{self, Finding};
 use crate::error::ServerError;
-use crate::refusal::end_words;
+use crate::faults::{Directories, Telling};
+use crate::refusal::{Named, end_words};
+use crate::resolve;
 use crate::state::{self, State};
 use crate::validate;
 
@@ -75,22 +76,16 @@ pub struct Report {
     pub decisions: Vec<DecisionReport>,
     /// It failed because a source's input does not fit the newest checkpoint any more: starting again is no use.
     pub input_changed: bool,
-    file: PathBuf,
-    /// The directories that each sink's plugin was granted: the plugin knows them by other names.
-    directories: BTreeMap<SinkId, Vec<(String, PathBuf)>>,
+    named: Named,
+    directories: Directories,
 }
 
 impl Report {
     /// One line how it ended, then how to go on.
     pub fn words(&self) -> (String, Vec<String>) {
-        let (message, mut hints) = end_words(&self.end, &self.file, decisions::goes_back(&self.decisions, &self.end));
+        let goes_back = decisions::goes_back(&self.decisions, &self.end);
+        let (message, mut hints) = end_words(&self.end, &self.named, &self.directories, goes_back);
         hints.extend(decisions::hints(&self.decisions, &self.end));
-        let sink = match &self.end {
-            End::Failed(TaskFailure::Plugin(sink, _)) | End::Refused(Refusal::CannotObserve { sink, .. }) => sink,
-            _ => return (message, hints),
-        };
-        let granted = self.directories.get(sink).into_iter().flatten();
-        hints.extend(granted.map(|(name, path)| format!("its directory `{name}` is {}", path.display())));
         (message, hints)
     }
 
@@ -120,7 +115,8 @@ impl Assembled {
         let section = &self.file.pipeline;
         let mut log = state::open_log(&self.file)?;
         let state = State::of(log.read_all()?, &section.name, &section.state)?;
-        let findings = validate::refuse(validate::compare(&self, &state))?;
+        let mut findings = validate::refuse(validate::compare(&self, &state))?;
+        findings.extend(resolve::given_up(&state.history));
         Ok(Ready { assembled: self, log: Box::new(log), state, findings })
     }
 }
@@ -151,7 +147,7 @@ impl Ready {
         let runs_before = state.history.runs().len();
         let grants = edits::grants_of_unfinished(&state.history);
         drop(state);
-        let directories = directories(&assembled.file);
+        let directories = Directories::of(&assembled.file);
         let every = options.lose_commit_answers;
         let pipeline = assembled.pipeline(protocol, &grants, |plugin| match every {
             0 => plugin,
@@ -169,7 +165,7 @@ impl Ready {
             clock: options.clock,
             nonce: nonces()?,
             control: options.control,
-            observer: options.observer,
+            observer: Arc::new(Telling { directories: directories.clone(), to: options.observer }),
             blocking: Blocking::Threads,
         };
         let (report, log) = tidegate_pipeline::run_keeping(pipeline, log, env).await.map_err(ServerError::Run)?;
@@ -181,7 +177,7 @@ impl Ready {
             End::Failed(TaskFailure::Source { source, permanent: true, .. }) => Some(source.clone()),
             _ => None,
         };
-        let file = assembled.file.path.clone();
+        let named = Named::of(&assembled.file);
         let mut input_changed = false;
         if !decisions.is_empty() || source.is_some() {
             let look_back = move || {
@@ -199,13 +195,8 @@ impl Ready {
                 .map_err(|error| ServerError::Host(format!("looking at the log after the run: {error}")))?;
         }
         let (end, progress) = (report.end, report.progress);
-        Ok(Report { end, progress, was_finished, decisions, input_changed, file, directories })
+        Ok(Report { end, progress, was_finished, decisions, input_changed, named, directories })
     }
-}
-
-fn directories(file: &PipelineFile) -> BTreeMap<SinkId, Vec<(String, PathBuf)>> {
-    let of = |sink: &SinkSection| sink.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone())).collect();
-    file.all_sinks().map(|(id, sink, _)| (id, of(sink))).collect()
 }
 
 /// Random parts for all runs of this process: drawn once, so that a failure to draw shows before anything begins.

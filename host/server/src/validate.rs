@@ -19,7 +19,8 @@ use crate::error::{Refused, ServerError};
 use crate::graph;
 use crate::moved;
 use crate::plugins::Host;
-use crate::refusal::{blocked_words, resolve_command};
+use crate::refusal::{Named, blocked_words};
+use crate::resolve::{given_up, rows_at};
 use crate::state::State;
 
 /// What checking a pipeline found.
@@ -53,6 +54,8 @@ pub struct BlockedEpoch {
     pub sink: SinkId,
     /// The epoch's number.
     pub epoch: u64,
+    /// The rows that wait there.
+    pub rows: u64,
     /// Why.
     pub reason: String,
     /// The command that decides.
@@ -105,6 +108,7 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
     directories(file, &mut findings);
     if let Some(state) = &state {
         findings.extend(compare(&assembled, state));
+        findings.extend(given_up(&state.history));
     }
     let mut known = BTreeMap::new();
     for (source, _, _) in assembled.sources() {
@@ -208,7 +212,8 @@ fn blocked(file: &PipelineFile, state: &State) -> Vec<BlockedEpoch> {
                     sink: sink.clone(),
                     epoch: of.epoch.0,
                     reason: blocked_words(why),
-                    command: resolve_command(&file.path, &sink, of),
+                    rows: rows_at(&state.history, &sink, of),
+                    command: Named::of(file).resolve_command(&sink, of),
                 });
             }
         }

@@ -13,6 +13,8 @@ pub enum ErrorKind {
     NoSpace,
     /// Not allowed.
     Denied,
+    /// The file system is mounted read-only.
+    ReadOnly,
     /// The content is larger than the caller takes.
     TooLarge,
     /// Anything else.
@@ -59,6 +61,7 @@ impl From<Error> for crate::Error {
         match error.kind {
             ErrorKind::NoSpace => crate::Error::retryable("no-space", message),
             ErrorKind::Denied => crate::Error::denied("file-denied", message),
+            ErrorKind::ReadOnly => crate::Error::denied("read-only", message),
             ErrorKind::NotFound => crate::Error::permanent("file-missing", message),
             ErrorKind::Exists => crate::Error::permanent("file-exists", message),
             ErrorKind::TooLarge => crate::Error::permanent("file-too-large", message),

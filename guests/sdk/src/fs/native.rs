@@ -40,7 +40,8 @@ fn failed(op: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
                 ErrorKind::NoSpace
             }
-            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+            io::ErrorKind::PermissionDenied => ErrorKind::Denied,
+            io::ErrorKind::ReadOnlyFilesystem => ErrorKind::ReadOnly,
             _ => ErrorKind::Other,
         };
         Error { kind, op, path, detail: error.to_string() }

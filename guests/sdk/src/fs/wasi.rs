@@ -3,7 +3,7 @@
 use crate::fs::{Error, ErrorKind, Metadata};
 use crate::guest::bindings::wasi::filesystem::preopens;
 use crate::guest::bindings::wasi::filesystem::types::{
-    Advice, Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags,
+    Advice, Descriptor, DescriptorFlags, DescriptorType, ErrorCode, OpenFlags, PathFlags, filesystem_error_code,
 };
 use crate::guest::bindings::wasi::io::streams::{OutputStream, StreamError};
 
@@ -29,15 +29,17 @@ pub struct Stream {
 
 fn failed(op: &'static str, path: &str) -> impl FnOnce(ErrorCode) -> Error {
     let path = path.to_owned();
-    move |code| {
-        let kind = match code {
-            ErrorCode::NoEntry => ErrorKind::NotFound,
-            ErrorCode::Exist => ErrorKind::Exists,
-            ErrorCode::InsufficientSpace | ErrorCode::Quota | ErrorCode::FileTooLarge => ErrorKind::NoSpace,
-            ErrorCode::Access | ErrorCode::NotPermitted | ErrorCode::ReadOnly => ErrorKind::Denied,
-            _ => ErrorKind::Other,
-        };
-        Error { kind, op, path, detail: code.name().to_owned() }
+    move |code| Error { kind: kind_of(code), op, path, detail: code.name().to_owned() }
+}
+
+fn kind_of(code: ErrorCode) -> ErrorKind {
+    match code {
+        ErrorCode::NoEntry => ErrorKind::NotFound,
+        ErrorCode::Exist => ErrorKind::Exists,
+        ErrorCode::InsufficientSpace | ErrorCode::Quota | ErrorCode::FileTooLarge => ErrorKind::NoSpace,
+        ErrorCode::Access | ErrorCode::NotPermitted => ErrorKind::Denied,
+        ErrorCode::ReadOnly => ErrorKind::ReadOnly,
+        _ => ErrorKind::Other,
     }
 }
 
@@ -238,11 +240,13 @@ impl Stream {
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<(), Error> {
         for step in bytes.chunks(WRITE_STEP) {
             self.inner.blocking_write_and_flush(step).map_err(|error| {
-                let detail = match error {
-                    StreamError::LastOperationFailed(error) => error.to_debug_string(),
-                    StreamError::Closed => "the stream is closed".to_owned(),
+                let (kind, detail) = match error {
+                    StreamError::LastOperationFailed(error) => {
+                        (filesystem_error_code(&error).map_or(ErrorKind::Other, kind_of), error.to_debug_string())
+                    }
+                    StreamError::Closed => (ErrorKind::Other, "the stream is closed".to_owned()),
                 };
-                Error { kind: ErrorKind::Other, op: "write", path: self.path.clone(), detail }
+                Error { kind, op: "write", path: self.path.clone(), detail }
             })?;
         }
         Ok(())

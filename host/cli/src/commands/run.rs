@@ -227,7 +227,6 @@ fn exit_of(report: &Report) -> Exit {
         // As if the columns had been declared, and it had been seen before the run.
         End::Failed(tidegate_server::TaskFailure::Shape { .. }) => Exit::Usage,
         End::Restart(_) | End::Failed(_) => Exit::Failed,
-        End::Refused(tidegate_server::Refusal::CannotObserve { .. }) => Exit::Failed,
         End::Refused(tidegate_server::Refusal::Log(_)) => Exit::Log,
         End::Refused(_) => Exit::Refused,
         End::Superseded(_) => Exit::Owned,

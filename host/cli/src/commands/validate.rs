@@ -62,7 +62,8 @@ fn text(validation: &Validation) -> String {
         lines.extend(finding.hints.iter().map(|hint| format!("  hint: {hint}")));
     }
     for blocked in &validation.blocked {
-        lines.push(format!("blocked: epoch {} at sink `{}`: {}", blocked.epoch, blocked.sink, blocked.reason));
+        let rows = counted(blocked.rows, "row");
+        lines.push(format!("blocked: epoch {} at sink `{}`, {rows}: {}", blocked.epoch, blocked.sink, blocked.reason));
         lines.push(format!("  hint: {}", blocked.command));
     }
     let end = match (validation.passed(), validation.blocked.is_empty()) {

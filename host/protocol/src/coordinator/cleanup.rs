@@ -1,12 +1,14 @@
 //! Giving back what older runs staged and never sealed.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use super::{Coordinator, Phase};
-use crate::event::{Effect, End, Timer};
+use crate::event::{Effect, End, Notice, Timer};
+use crate::fault::Remedy;
 use crate::history::{IntentState, OrphanStanding};
 use crate::ids::{PartId, SinkHash, SinkId};
-use crate::plugin::{CallFault, ErrorKind, External, Orphan, OrphanPage, Orphans, Outcome, Unsealed};
+use crate::plugin::{CallFault, External, Orphan, OrphanPage, Orphans, Outcome, Unsealed};
 use crate::record::{Body, Released};
 
 /// So many parts go into one call.
@@ -34,6 +36,36 @@ enum Listing {
     Next(Option<String>),
     /// A page was asked for.
     Asked(Option<String>),
+}
+
+/// Why clean up did not get on.
+pub(super) enum Why {
+    /// The call failed.
+    Fault(CallFault),
+    /// It was answered, and that was not enough.
+    Words(String),
+}
+
+impl Why {
+    pub(super) fn remedy(&self) -> Remedy {
+        match self {
+            Self::Fault(fault) => fault.remedy(),
+            Self::Words(_) => Remedy::Again,
+        }
+    }
+
+    pub(super) fn is_hopeless(&self) -> bool {
+        matches!(self, Self::Fault(fault) if fault.is_hopeless())
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fault(fault) => fault.fmt(f),
+            Self::Words(words) => f.write_str(words),
+        }
+    }
 }
 
 impl Janitor {
@@ -122,7 +154,7 @@ impl Coordinator {
             }
             Err(fault) => {
                 janitor.listing = Listing::Next(asked);
-                if !self.clean_up_failed(sink, &fault.to_string(), fault.error().map(|error| error.kind))
+                if !self.clean_up_failed(sink, Why::Fault(fault))
                     && let Some(janitor) = self.janitors.get_mut(sink)
                 {
                     janitor.listing = Listing::Done;
@@ -165,11 +197,11 @@ impl Coordinator {
             Ok(outcomes) => {
                 janitor.asked = asked;
                 let message = format!("{} outcomes came for an abandon of {}", outcomes.len(), janitor.asked.len());
-                return self.abandon_failed(sink, &message, None);
+                return self.abandon_failed(sink, Why::Words(message));
             }
             Err(fault) => {
                 janitor.asked = asked;
-                return self.abandon_failed(sink, &fault.to_string(), fault.error().map(|error| error.kind));
+                return self.abandon_failed(sink, Why::Fault(fault));
             }
         };
         let mut gone = Vec::new();
@@ -194,7 +226,7 @@ impl Coordinator {
             if janitor.asked.is_empty() {
                 janitor.failures = 0;
             } else {
-                self.abandon_failed(sink, "parts are not given back yet", None);
+                self.abandon_failed(sink, Why::Words("parts are not given back yet".to_owned()));
             }
         }
     }
@@ -213,8 +245,8 @@ impl Coordinator {
         }
     }
 
-    fn abandon_failed(&mut self, sink: &SinkId, message: &str, kind: Option<ErrorKind>) {
-        if !self.clean_up_failed(sink, message, kind)
+    fn abandon_failed(&mut self, sink: &SinkId, why: Why) {
+        if !self.clean_up_failed(sink, why)
             && let Some(janitor) = self.janitors.get_mut(sink)
         {
             janitor.asked.clear();
@@ -222,25 +254,34 @@ impl Coordinator {
         }
     }
 
+    /// Clean up fails in silence until its tries are spent, unless somebody has to mend something.
+    pub(super) fn tell_lasting(&mut self, sink: &SinkId, why: Why, failures: u32) {
+        if let Why::Fault(fault) = why
+            && failures == 1
+            && fault.cause().is_some()
+        {
+            let for_ms = self.settings.patience(failures);
+            self.notice(Notice::CallFails { sink: sink.clone(), of: None, fault, for_ms });
+        }
+    }
+
     /// Whether it is tried again. What cannot be given back does not stop the pipeline: the next sweep looks again.
-    fn clean_up_failed(&mut self, sink: &SinkId, message: &str, kind: Option<ErrorKind>) -> bool {
-        if kind == Some(ErrorKind::Fenced) {
-            self.end(End::Superseded(format!("sink `{sink}`: {message}")));
+    fn clean_up_failed(&mut self, sink: &SinkId, why: Why) -> bool {
+        if why.remedy() == Remedy::Superseded {
+            self.end(End::Superseded(format!("sink `{sink}`: {why}")));
             return false;
         }
         let Some(janitor) = self.janitors.get_mut(sink) else { return false };
         janitor.failures = janitor.failures.saturating_add(1);
-        let hopeless = matches!(
-            kind,
-            Some(ErrorKind::Permanent | ErrorKind::BadConfig | ErrorKind::Denied | ErrorKind::Unsupported)
-        );
-        if hopeless || self.settings.spent(janitor.failures) {
+        let failures = janitor.failures;
+        if why.is_hopeless() || self.settings.spent(failures) {
             janitor.failures = 0;
-            self.warn(format!("sink `{sink}`: unsealed work could not be given back and is left for later: {message}"));
+            self.warn(format!("sink `{sink}`: unsealed work could not be given back and is left for later: {why}"));
             return false;
         }
         janitor.waiting = true;
-        let millis = self.settings.backoff(janitor.failures);
+        self.tell_lasting(sink, why, failures);
+        let millis = self.settings.backoff(failures);
         self.emit(Effect::Wait { timer: Timer::CleanUpRetry(sink.clone()), millis });
         true
     }

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use super::{Coordinator, SinkStatus};
 use crate::event::{Effect, End, Notice, Timer};
+use crate::fault::Remedy;
 use crate::history::{History, SinkEpochState, Standing};
 use crate::ids::{EpochRef, SinkId};
 use crate::permit::CommitPermit;
@@ -51,8 +52,8 @@ struct Head {
     state: HeadState,
     /// Warned that its prepared work will not live much longer.
     warned: bool,
-    /// Why it was not committed, in the plugin's words; told once for each reason.
-    obstacle: Option<String>,
+    /// The newest call about it that failed; a reason is told once.
+    obstacle: Option<CallFault>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -332,10 +333,10 @@ impl Coordinator {
                 return answer;
             }
             Err(fault) => {
-                if head.obstacle.as_ref() != Some(&fault.to_string()) {
-                    head.obstacle = Some(fault.to_string());
-                    answer.news = Some(fault.to_string());
+                if !head.obstacle.as_ref().is_some_and(|told| told.same_reason(&fault)) {
+                    answer.news = Some(fault.clone());
                 }
+                head.obstacle = Some(fault.clone());
                 read_fault(head, ask, indices, &fault, &mut answer, &mut lane.mute);
                 return answer;
             }
@@ -411,19 +412,20 @@ impl Coordinator {
         }
         head.failures = head.failures.saturating_add(1);
         if self.settings.spent(head.failures) {
-            let last = doubt.or_else(|| head.obstacle.clone());
+            let last = doubt.or_else(|| head.obstacle.as_ref().map(ToString::to_string));
             let last = last.unwrap_or_else(|| "the destination did not commit it".to_owned());
             return self.block(sink, lane, Blocked::TriesSpent(last));
         }
         head.state = HeadState::Waiting;
-        let of = head.of;
-        if let Some(news) = answer.news.filter(|_| doubt.is_none()) {
-            self.warn(format!("sink `{sink}`: {of} is not committed: {news}; trying again"));
-        }
-        let Some(head) = lane.head.as_mut() else { return };
+        let (of, failures) = (head.of, head.failures);
         let asked_for = answer.retry_after.unwrap_or(0).min(LONGEST_RETRY_AFTER_MS);
-        let millis = self.settings.backoff(head.failures).max(asked_for);
-        let timer = Timer::CommitRetry(sink.clone(), head.of);
+        let millis = self.settings.backoff(failures).max(asked_for);
+        // That it is in doubt is told with the reason, which names no cause.
+        if let Some(fault) = answer.news.filter(|fault| doubt.is_none() || fault.cause().is_some()) {
+            let for_ms = self.settings.patience(failures).max(millis);
+            self.notice(Notice::CallFails { sink: sink.clone(), of: Some(of), fault, for_ms });
+        }
+        let timer = Timer::CommitRetry(sink.clone(), of);
         self.emit(Effect::Wait { timer, millis });
         self.warn_of_expiry(sink, lane);
     }
@@ -496,8 +498,8 @@ struct Answer {
     fenced: bool,
     /// It left something open and brought no progress.
     failed: bool,
-    /// What the plugin said, if it had not said so before.
-    news: Option<String>,
+    /// How the call failed, if that is not what was told before.
+    news: Option<CallFault>,
     retry_after: Option<u64>,
 }
 
@@ -517,41 +519,26 @@ fn vec_unknown(head: &mut Head, indices: &[usize], why: &str) {
 
 fn read_fault(head: &mut Head, ask: Ask, indices: &[usize], fault: &CallFault, answer: &mut Answer, mute: &mut bool) {
     answer.failed = true;
-    let kind = fault.error().map(|error| (error.kind, error.clone()));
-    match (ask, kind) {
-        (_, Some((ErrorKind::Fenced, _))) => answer.fenced = true,
-        (Ask::Reconcile, Some((ErrorKind::Unsupported, _))) => {
+    let mut set_open = |state: PartState| {
+        for i in indices {
+            if head.parts[*i].is_open() {
+                head.parts[*i] = state.clone();
+            }
+        }
+    };
+    match (ask, fault.remedy(), fault.error()) {
+        (_, Remedy::Superseded, _) => answer.fenced = true,
+        (Ask::Reconcile, Remedy::NotOffered, _) => {
             *mute = true;
             answer.failed = false;
         }
         // To be told that nothing was done, and that the same call may work later, is an answer.
-        (Ask::Commit, Some((ErrorKind::Retryable, _))) => {
-            for i in indices {
-                if head.parts[*i].is_open() {
-                    head.parts[*i] = PartState::ToSend;
-                }
-            }
+        (Ask::Commit, Remedy::Again, _) => set_open(PartState::ToSend),
+        (Ask::Commit, Remedy::Mend | Remedy::NotOffered, Some(error)) => {
+            set_open(PartState::Refused(Blocked::Rejected(error.clone())));
         }
-        (
-            Ask::Commit,
-            Some((
-                ErrorKind::Permanent
-                | ErrorKind::BadConfig
-                | ErrorKind::BadBatch
-                | ErrorKind::Denied
-                | ErrorKind::Unsupported,
-                error,
-            )),
-        ) => {
-            for i in indices {
-                if head.parts[*i].is_open() {
-                    head.parts[*i] = PartState::Refused(Blocked::Rejected(error.clone()));
-                }
-            }
-        }
-        (Ask::Commit, _) => vec_unknown(head, indices, &fault.to_string()),
-        // Asking changed nothing: what was in doubt still is.
-        (Ask::Reconcile, _) => vec_unknown(head, indices, &fault.to_string()),
+        // Of a commit nothing is known; asking changed nothing: what was in doubt still is.
+        _ => set_open(PartState::InDoubt(fault.to_string())),
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use super::cleanup::Why;
 use super::commit::Lane;
 use super::{Coordinator, Phase};
 use crate::event::{Effect, End, Timer};
+use crate::fault::Remedy;
 use crate::ids::{SinkId, Slot};
-use crate::plugin::{CallFault, ErrorKind, External, Outcome};
+use crate::plugin::{CallFault, External, Outcome};
 use crate::record::{Body, Deleted, Released, Retire};
 
 /// So many resources go into one call.
@@ -142,14 +144,12 @@ impl Coordinator {
             Ok(outcomes) if outcomes.len() == release.asked.len() => outcomes,
             Ok(outcomes) => {
                 let message = format!("{} outcomes came for {} resources", outcomes.len(), release.asked.len());
-                return self.release_failed(sink, &message, None);
+                return self.release_failed(sink, Why::Words(message));
             }
-            Err(fault) if fault.error().is_some_and(|error| error.kind == ErrorKind::Unsupported) => {
+            Err(fault) if fault.remedy() == Remedy::NotOffered => {
                 vec![Outcome::Unsupported; release.asked.len()]
             }
-            Err(fault) => {
-                return self.release_failed(sink, &fault.to_string(), fault.error().map(|error| error.kind));
-            }
+            Err(fault) => return self.release_failed(sink, Why::Fault(fault)),
         };
         let mut refused = 0usize;
         for (resource, outcome) in std::mem::take(&mut release.asked).into_iter().zip(outcomes) {
@@ -171,25 +171,26 @@ impl Coordinator {
             self.warn(format!("sink `{sink}`: {refused} resources of retired checkpoints could not be released"));
         }
         if again {
-            self.release_failed(sink, "resources are not released yet", None);
+            self.release_failed(sink, Why::Words("resources are not released yet".to_owned()));
         }
     }
 
-    fn release_failed(&mut self, sink: &SinkId, message: &str, kind: Option<ErrorKind>) {
-        if kind == Some(ErrorKind::Fenced) {
-            return self.end(End::Superseded(format!("sink `{sink}`: {message}")));
+    fn release_failed(&mut self, sink: &SinkId, why: Why) {
+        if why.remedy() == Remedy::Superseded {
+            return self.end(End::Superseded(format!("sink `{sink}`: {why}")));
         }
         let Some(release) = self.retiring.sinks.get_mut(sink) else { return };
         release.failures = release.failures.saturating_add(1);
-        let hopeless = matches!(kind, Some(ErrorKind::Permanent | ErrorKind::BadConfig | ErrorKind::Denied));
-        if hopeless || self.settings.spent(release.failures) {
+        let failures = release.failures;
+        if why.is_hopeless() || self.settings.spent(failures) {
             release.asked.clear();
             release.todo.clear();
-            self.warn(format!("sink `{sink}`: resources of retired checkpoints are not released yet: {message}"));
+            self.warn(format!("sink `{sink}`: resources of retired checkpoints are not released yet: {why}"));
             return;
         }
         release.waiting = true;
-        let millis = self.settings.backoff(release.failures);
+        self.tell_lasting(sink, why, failures);
+        let millis = self.settings.backoff(failures);
         self.emit(Effect::Wait { timer: Timer::CleanUpRetry(sink.clone()), millis });
     }
 

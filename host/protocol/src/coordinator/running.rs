@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::readers::Readers;
 use super::{Coordinator, Phase, seal};
 use crate::event::{Effect, End, Notice, SourceProgress, TaskFailure, Timer};
+use crate::fault::Remedy;
 use crate::ids::{Epoch, EpochRef, OperatorId, RunId, SinkId, SourceId};
-use crate::plugin::{ErrorKind, Prepared};
+use crate::plugin::Prepared;
 use crate::record::{Body, CutReason, OperatorCut};
 
 /// The epoch being written, and the one whose barrier is under way.
@@ -207,24 +208,13 @@ impl Coordinator {
 
     /// Ends the run: a run never aborts its own epoch, the next one starts behind the last seal.
     pub(super) fn on_epoch_lost(&mut self, reason: TaskFailure) {
-        let fault = if let TaskFailure::Plugin(_, fault) = &reason { fault.error() } else { None };
-        let end = match (&reason, fault.map(|error| error.kind)) {
-            (_, Some(ErrorKind::Fenced)) => End::Superseded(fault.map(ToString::to_string).unwrap_or_default()),
-            (
-                _,
-                Some(
-                    ErrorKind::Permanent
-                    | ErrorKind::BadConfig
-                    | ErrorKind::BadBatch
-                    | ErrorKind::Denied
-                    | ErrorKind::Unsupported,
-                ),
-            )
-            | (
-                TaskFailure::Source { permanent: true, .. } | TaskFailure::BadRow { .. } | TaskFailure::Shape { .. },
-                _,
-            ) => End::Failed(reason),
-            _ => End::Restart(reason),
+        let end = match &reason {
+            TaskFailure::Plugin(_, fault) if fault.remedy() == Remedy::Superseded => End::Superseded(fault.to_string()),
+            TaskFailure::Plugin(_, fault) if fault.is_hopeless() => End::Failed(reason),
+            TaskFailure::Source { permanent: true, .. } | TaskFailure::BadRow { .. } | TaskFailure::Shape { .. } => {
+                End::Failed(reason)
+            }
+            TaskFailure::Plugin(..) | TaskFailure::Source { .. } | TaskFailure::Host(_) => End::Restart(reason),
         };
         self.end(end);
     }

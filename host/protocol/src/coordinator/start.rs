@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::check::{self, Fork};
 use super::compare;
 use super::{Coordinator, Phase};
-use crate::event::{Effect, End, Mismatch, Refusal, Restored, Timer};
+use crate::event::{Effect, End, Mismatch, Notice, Refusal, Restored, TaskFailure, Timer};
+use crate::fault::Remedy;
 use crate::ids::{EpochRef, RunId, SinkId};
-use crate::plugin::{AtomicScope, CallFault, ErrorKind, FaultKind, Position};
+use crate::plugin::{AtomicScope, CallFault, Position};
 use crate::record::{Body, Choice, Decision, MismatchPolicy, Open};
 
 /// One start.
@@ -108,25 +109,19 @@ impl Coordinator {
     fn on_start_fault(&mut self, sink: &SinkId, fault: CallFault) {
         let Some(entry) = self.start.sinks.get_mut(sink) else { return };
         entry.failures = entry.failures.saturating_add(1);
-        let hopeless = matches!(
-            fault.error().map(|error| error.kind),
-            Some(ErrorKind::Permanent | ErrorKind::BadConfig | ErrorKind::Unsupported | ErrorKind::Denied)
-        );
-        if fault.error().is_some_and(|error| error.kind == ErrorKind::Fenced) {
+        if fault.remedy() == Remedy::Superseded {
             self.end(End::Superseded(fault.to_string()));
-        } else if hopeless || self.settings.spent(entry.failures) {
-            self.end(End::Refused(Refusal::CannotObserve { sink: sink.clone(), fault }));
+        } else if fault.is_hopeless() || self.settings.spent(entry.failures) {
+            self.end(End::Failed(TaskFailure::Plugin(sink.clone(), fault)));
         } else {
             entry.waiting = true;
             let millis = self.settings.backoff(entry.failures);
-            let told = entry.fault.as_ref() == Some(&fault);
+            let for_ms = self.settings.patience(entry.failures);
+            let told = entry.fault.as_ref().is_some_and(|told| told.same_reason(&fault));
             entry.fault = Some(fault.clone());
             self.emit(Effect::Wait { timer: Timer::StartRetry(sink.clone()), millis });
             if !told {
-                self.warn(format!(
-                    "sink `{sink}`: {fault}; trying again, {} times at most",
-                    self.settings.commit_tries
-                ));
+                self.notice(Notice::CallFails { sink: sink.clone(), of: None, fault, for_ms });
             }
         }
     }
@@ -299,7 +294,7 @@ impl Coordinator {
             Ok(position) => self.confirm(sink, position),
             Err(fault) => {
                 // In doubt: it may have been carried out. Look before trying again, with what is seen then.
-                if observes && !matches!(&fault.kind, FaultKind::Error(error) if error.kind == ErrorKind::Fenced) {
+                if observes && fault.remedy() != Remedy::Superseded {
                     entry.step = Step::Confirm;
                     entry.fence_failed = true;
                 }
@@ -335,7 +330,7 @@ impl Coordinator {
         if self.settings.spent(entry.failures) {
             let end = match entry.fault.take() {
                 // Nobody took it from us: the destination does not let itself be fenced.
-                Some(fault) => End::Refused(Refusal::CannotObserve { sink: sink.clone(), fault }),
+                Some(fault) => End::Failed(TaskFailure::Plugin(sink.clone(), fault)),
                 None => End::Superseded(format!("sink `{sink}` could not be fenced: it keeps changing")),
             };
             self.end(end);

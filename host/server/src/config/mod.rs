@@ -43,6 +43,8 @@ const LONGEST_FILE: u64 = 1 << 20;
 pub struct PipelineFile {
     /// The file it was read from; for text from elsewhere, the name given to it.
     pub path: PathBuf,
+    /// It sends the dead letters of the pipeline in that file again, with a state of its own.
+    pub replays: bool,
     /// What relative paths are relative to.
     pub base: PathBuf,
     /// `[pipeline]`

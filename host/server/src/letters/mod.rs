@@ -94,12 +94,26 @@ pub fn replay(file: &PipelineFile, from: Option<&Path>) -> Result<Replay, Server
         },
     };
     let state = State::read(file)?;
-    let tag = short_hash(file.pipeline.name.as_str().as_bytes());
-    let store = Store::new(beside(&file.pipeline.state, &tag));
+    let (store, tag) = store_of(file);
     let plan = Plan::new(file, state.as_ref(), store.takes_dir())?;
     let found = store.take(&letter_files(&letters_dir)?, &letters_dir, &plan)?;
     let file = plan.pipeline(&store, &tag)?;
     Ok(Replay { file, letters_dir, found })
+}
+
+/// The pipeline that sends a pipeline's dead letters again, for looking into its state: sources and sinks are not those
+/// that it runs with. Takes no letters, and creates nothing.
+///
+/// # Errors
+/// There is no name for it.
+pub fn replay_state(file: &PipelineFile) -> Result<PipelineFile, ServerError> {
+    let (store, tag) = store_of(file);
+    plan::of_replay(file, &store, &tag)
+}
+
+fn store_of(file: &PipelineFile) -> (Store, String) {
+    let tag = short_hash(file.pipeline.name.as_str().as_bytes());
+    (Store::new(beside(&file.pipeline.state, &tag)), tag)
 }
 
 /// What a directory of letters is called, wherever the project is moved and by whatever link it is reached.

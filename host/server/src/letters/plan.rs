@@ -189,10 +189,8 @@ impl<'a> Plan<'a> {
         if sources.is_empty() {
             return Ok(None);
         }
-        let mut file = PipelineFile { base: store.takes_dir(), sources, sinks, ..self.file.clone() };
-        file.pipeline.name = replay_name(&self.file.pipeline.name, tag)?;
-        file.pipeline.state = store.log_dir();
-        Ok(Some(file))
+        let file = of_replay(self.file, store, tag)?;
+        Ok(Some(PipelineFile { base: store.takes_dir(), sources, sinks, ..file }))
     }
 
     fn source(&self, id: &SourceId, rows: RowFormat) -> SourceSection {
@@ -312,6 +310,14 @@ fn free_name(file: &PipelineFile, name: &str) -> Result<SourceId, ServerError> {
         problem: format!("the replay needs a source `{other}`, and the pipeline has one of its own"),
         hints: vec![format!("rename `{other}`")],
     })
+}
+
+/// The pipeline under the replay's name, with its state; sources and sinks are still its own.
+pub(super) fn of_replay(file: &PipelineFile, store: &Store, tag: &str) -> Result<PipelineFile, ServerError> {
+    let mut replay = PipelineFile { replays: true, ..file.clone() };
+    replay.pipeline.name = replay_name(&file.pipeline.name, tag)?;
+    replay.pipeline.state = store.log_dir();
+    Ok(replay)
 }
 
 fn replay_name(name: &PipelineId, tag: &str) -> Result<PipelineId, ServerError> {

@@ -1,5 +1,7 @@
 //! Dead letters, sent again.
 
+use std::path::PathBuf;
+
 use tidegate_e2e::{Ended, Running, Scene, lines, numbered, sorted};
 
 const DEAD_LETTER: &str = "[dead-letter]\nplugin = \"builtin:files\"\n\n[dead-letter.dirs]\noutput = \"dead\"\n";
@@ -61,6 +63,38 @@ fn a_replay_killed_at_each_moment_is_finished_by_the_next_one() {
         running.kill();
         replay(&scene, &["--from", "mended"]).expect(0);
         scene.expect_rows("out", &numbered(0..300));
+    }
+}
+
+#[test]
+fn an_epoch_blocked_in_a_replay_is_decided_about_with_the_command_that_is_told() {
+    for (choice, rows) in [("retry", 300), ("give-up", 200)] {
+        let scene = with_letters(300);
+        mend(&scene);
+        let arguments = ["dead-letter", "replay", "pipeline.toml", "--from", "mended", "--hold-at", "sealed"];
+        let mut running = Running::start(scene.command(&arguments));
+        running.hear("held sealed");
+        running.kill();
+        let staged = |path: &PathBuf| path.components().any(|part| part.as_os_str() == "staging");
+        let taken: Vec<_> = scene.files("out").into_iter().filter(staged).collect();
+        let taken: Vec<_> = taken.into_iter().map(|path| (std::fs::read(&path).expect("it is there"), path)).collect();
+        assert!(!taken.is_empty(), "the replay had staged something");
+        taken.iter().for_each(|(_, path)| std::fs::remove_file(path).expect("it is there"));
+
+        let said = replay(&scene, &["--from", "mended"]).expect(5).said();
+        let (_, command) = said.split_once("tidegate resolve pipeline.toml --replay ").expect("the command is told");
+        let (which, _) = command.split_once(" --choice").expect("with its choices");
+        let decide = format!("resolve pipeline.toml {which} --choice {choice} --by test");
+        let mut decide: Vec<_> = decide.split(' ').collect();
+        // The pipeline itself has no such epoch, and says where it is.
+        scene.tidegate(&decide).expect(2).says(&["add --replay"]);
+        if choice == "retry" {
+            taken.iter().for_each(|(bytes, path)| std::fs::write(path, bytes).expect("the folder is there"));
+        }
+        decide.insert(2, "--replay");
+        scene.tidegate(&decide).expect(0).says(&["100 rows of epoch"]);
+        replay(&scene, &["--from", "mended"]).expect(0);
+        assert_eq!(scene.rows("out").len(), rows, "{choice}");
     }
 }
 

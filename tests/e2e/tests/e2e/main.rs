@@ -5,6 +5,7 @@ mod dead_letters;
 mod edits;
 mod finished;
 mod follow;
+mod given_up;
 mod killed;
 mod log_damage;
 mod lost_state;

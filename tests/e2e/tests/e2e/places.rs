@@ -54,9 +54,9 @@ fn an_unwritable_output_directory_is_named_and_nothing_is_lost() {
     }
     let scene = for_nobody();
     open_to_all(&scene.path("out"), 0o555);
-    let ended = run_as_nobody(&scene);
-    assert!(![0, -1].contains(&ended.code()), "{ended}");
-    ended.says(&["out"]);
+    let ended = run_as_nobody(&scene).expect(1);
+    let out = scene.path("out").display().to_string();
+    ended.says(&["taken over from older runs", &format!("permission denied in {out}"), "let the user"]);
     open_to_all(&scene.path("out"), 0o777);
     run_as_nobody(&scene).expect(0);
     scene.expect_rows("out", &numbered(0..300));
@@ -98,10 +98,25 @@ fn f20_a_full_output_disk_is_told_and_nothing_is_lost() {
         return;
     }
     let scene = Scene::plain(9000, "");
+    scene.edit("interval", "commit-tries = 3\ninterval");
     let small = Small::mount(&scene, "out", 256);
-    let ended = scene.run(&[]);
-    assert!(![0, -1].contains(&ended.code()), "{ended}");
-    ended.says(&["space"]);
+    let ended = scene.run(&[]).expect(1);
+    let said = ended.said();
+    let out = scene.path("out").display().to_string();
+    // What fails first is told when it fails, with how long it is tried again, and each reason once.
+    let warned: Vec<_> = said.lines().filter(|line| line.starts_with("warning: ")).collect();
+    let space = format!("no space left in {out}");
+    assert!(warned.iter().all(|line| line.contains(&space) && line.contains("free space in ")), "{ended}");
+    assert!(
+        warned.iter().any(|line| line.contains("rows could not be staged") && line.contains("at most 5")),
+        "{ended}"
+    );
+    let taken = warned.iter().filter(|line| line.contains("taken over from older runs")).count();
+    assert!(taken <= 6, "each run tells it once: {ended}");
+    // The end is under the heading of the call that failed, with the place and how to mend it.
+    let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains(&space) && !error.contains("where it stands"), "{ended}");
+    assert!(said.contains(&format!("hint: free space in {out}")), "{ended}");
     small.grow(16 << 10);
     scene.finish();
     scene.expect_rows("out", &numbered(0..9000));

@@ -1,10 +1,14 @@
 //! Lost answers, refusals, several sinks.
 
-use tidegate_protocol::event::End;
+use std::sync::{Arc, Mutex};
+
+use tidegate_pipeline::observe::Observer;
+use tidegate_pipeline::run::{Control, run};
+use tidegate_protocol::event::{End, Notice};
 use tidegate_protocol::plugin::{Call, ErrorKind, Outcome, PluginError};
 use tidegate_store::MemoryLog;
 
-use super::support::{pipeline, run_to_end, sink, sink_id};
+use super::support::{env, pipeline, run_to_end, sink, sink_id};
 use crate::destination::{Destination, Mischief};
 use crate::lines::Lines;
 
@@ -44,6 +48,31 @@ async fn retryable_outcomes_are_tried_again_and_b48_never_taken_for_success() {
     let report = run_to_end(pipeline(lines.clone(), 1, vec![sink("out", destination.plugin(), 1)]), &log).await;
     assert_eq!(report.end, End::Finished);
     assert_eq!(destination.rows(), lines.expected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_is_not_allowed_waits_for_the_right_and_is_told_once() {
+    let (destination, log, lines) = (Destination::default(), MemoryLog::default(), Lines::new(1, 60));
+    destination.script(Call::Commit, std::iter::repeat_n(Mischief::Error(ErrorKind::Denied), 5));
+    let told = Arc::new(Told::default());
+    let pipeline = pipeline(lines.clone(), 1, vec![sink("out", destination.plugin(), 1)]);
+    let env = env(Control::default(), Arc::clone(&told) as Arc<dyn Observer>);
+    let report = run(pipeline, Box::new(log), env).await.expect("it runs");
+    assert_eq!(report.end, End::Finished);
+    assert_eq!(destination.rows(), lines.expected());
+    let told = told.0.lock().expect("nobody panicked");
+    let fails: Vec<_> = told.iter().filter(|notice| matches!(notice, Notice::CallFails { .. })).collect();
+    let [Notice::CallFails { of: Some(_), fault, for_ms, .. }] = fails[..] else { panic!("{told:?}") };
+    assert_eq!((fault.call, *for_ms > 1000), (Call::Commit, true));
+}
+
+#[derive(Default)]
+struct Told(Mutex<Vec<Notice>>);
+
+impl Observer for Told {
+    fn notice(&self, notice: &Notice) {
+        self.0.lock().expect("nobody panicked").push(notice.clone());
+    }
 }
 
 #[tokio::test(start_paused = true)]

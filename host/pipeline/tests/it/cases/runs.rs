@@ -1,7 +1,7 @@
 //! Beginning, ending, going back.
 
 use tidegate_pipeline::observe::Moment;
-use tidegate_protocol::event::{End, Refusal};
+use tidegate_protocol::event::{End, TaskFailure};
 use tidegate_protocol::plugin::{Call, ErrorKind};
 use tidegate_store::MemoryLog;
 
@@ -144,7 +144,7 @@ async fn a_destination_that_cannot_be_fenced_is_told_in_its_own_words() {
     let (destination, log) = (Destination::default(), MemoryLog::default());
     destination.script(Call::Fence, std::iter::repeat_n(Mischief::Error(ErrorKind::Retryable), 100));
     let report = run_to_end(pipeline(Lines::new(1, 10), 1, vec![sink("out", destination.plugin(), 1)]), &log).await;
-    let End::Refused(Refusal::CannotObserve { fault, .. }) = report.end else { panic!("{:?}", report.end) };
+    let End::Failed(TaskFailure::Plugin(_, fault)) = report.end else { panic!("{:?}", report.end) };
     assert_eq!(fault.call, Call::Fence, "not taken for another run's doing");
 }
 

@@ -28,8 +28,9 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Check a pipeline file, its plugins and grants, its state and what has changed since the last run; changes nothing
     ///
-    /// The destinations are not asked. Ends with 3 when a run would be refused, with 5 when an epoch is blocked.
-    Validate(FileArgs),
+    /// The destinations are not asked without `--connect`. Ends with 3 when a run would be refused, with 5 when an epoch is
+    /// blocked.
+    Validate(ValidateArgs),
     /// What can be written in a pipeline file
     #[command(subcommand)]
     Config(ConfigCommand),
@@ -65,7 +66,8 @@ impl Command {
     pub(crate) fn json(&self) -> bool {
         match self {
             Command::Run(args) => args.output.json,
-            Command::Validate(args) | Command::Ledger(args) => args.output.json,
+            Command::Validate(args) => args.output.json,
+            Command::Ledger(args) => args.output.json,
             Command::Config(ConfigCommand::Reference) => false,
             Command::Plugin(PluginCommand::Inspect(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::List(args) | CheckpointCommand::Verify(args)) => args.output.json,
@@ -262,6 +264,18 @@ pub(crate) struct FileArgs {
     /// The pipeline file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Ask the destinations, too: whether they can be reached and written to; changes nothing there
+    #[arg(long)]
+    pub(crate) connect: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

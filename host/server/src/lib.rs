@@ -20,6 +20,7 @@ mod archive;
 mod assemble;
 mod canonical;
 pub mod config;
+mod connect;
 mod control;
 mod decisions;
 mod edits;
@@ -42,6 +43,7 @@ mod validate;
 
 pub use archive::{Exported, Imported, export, import};
 pub use assemble::{Assembled, assemble};
+pub use connect::connect;
 pub use decisions::{DecisionReport, Fate};
 pub use edits::{Finding, Verdict};
 pub use error::{ErrorKind, Refused, ServerError};
@@ -56,7 +58,7 @@ pub use state::{
     CheckpointDetail, CheckpointSummary, OperatorView, OutcomeView, PartView, ResourceView, SinkView, SourceView,
     State, Verified, verify,
 };
-pub use validate::{BlockedEpoch, StateFound, Validation, validate};
+pub use validate::{BlockedEpoch, StateFound, Validation, check, validate};
 
 pub use tidegate_pipeline::Control;
 pub use tidegate_pipeline::clock::{Clock, SystemClock};

@@ -77,7 +77,8 @@ pub struct StateFound {
 }
 
 impl Validation {
-    /// File, plugins and state fit. The destinations were not asked, and nothing is said about [`Validation::blocked`].
+    /// File, plugins and state fit, and the destinations, if [`connect`](crate::connect()) asked them and its findings were
+    /// added. Else they were not asked, and nothing is said about [`Validation::blocked`].
     pub fn passed(&self) -> bool {
         self.findings.iter().all(|finding| finding.verdict != Verdict::Refused)
     }
@@ -88,7 +89,15 @@ impl Validation {
 /// # Errors
 /// The file, a plugin or a source cannot be used at all, or the state cannot be read.
 pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerError> {
-    let assembled = assemble(host, file)?;
+    check(&assemble(host, file)?)
+}
+
+/// Checks a pipeline whose parts are known: see [`validate`].
+///
+/// # Errors
+/// As for [`validate`].
+pub fn check(assembled: &Assembled) -> Result<Validation, ServerError> {
+    let file = assembled.file();
     let state = State::read(file)?;
     let mut findings = Vec::new();
     if let Err(error) = assembled.require_guarantee() {
@@ -107,7 +116,7 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
     }
     directories(file, &mut findings);
     if let Some(state) = &state {
-        findings.extend(compare(&assembled, state));
+        findings.extend(compare(assembled, state));
         findings.extend(given_up(&state.history));
     }
     let mut known = BTreeMap::new();
@@ -115,11 +124,11 @@ pub fn validate(host: &Host, file: &PipelineFile) -> Result<Validation, ServerEr
         let name = format!("source `{source}`: ");
         // What an edit broke is told once.
         let told = findings.iter().any(|found| found.verdict == Verdict::Refused && found.message.starts_with(&name));
-        let found = columns(&assembled, state.as_ref(), source);
+        let found = columns(assembled, state.as_ref(), source);
         if let Ok(Some(plan)) = &found {
             known.insert(source.clone(), plan.schema.clone());
         }
-        let opened = found.and_then(|plan| open(&assembled, state.as_ref(), source, plan.as_ref()));
+        let opened = found.and_then(|plan| open(assembled, state.as_ref(), source, plan.as_ref()));
         if let Some(error) = opened.err().filter(|_| !told) {
             findings.push(Finding::new(Verdict::Refused, format!("{name}{error}")));
         }

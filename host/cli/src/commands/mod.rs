@@ -12,10 +12,11 @@ pub(crate) mod savepoint;
 pub(crate) mod shell;
 pub(crate) mod validate;
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
 
-use tidegate_server::Host;
 use tidegate_server::config::{self, PipelineFile};
+use tidegate_server::{Host, ServerError};
 
 use crate::exit::Exit;
 use crate::output::{Failure, say};
@@ -25,7 +26,7 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 
 /// Reads the pipeline file.
 pub(crate) fn load(path: &Path) -> Result<PipelineFile, Failure> {
-    config::load(path).map_err(|error| tidegate_server::ServerError::from(error).into())
+    config::load(path).map_err(|error| ServerError::from(error).into())
 }
 
 /// Starts the engine with the user's compile cache; without, where it cannot be used.
@@ -44,6 +45,15 @@ fn cache_dir() -> Option<PathBuf> {
     absolute("TIDEGATE_CACHE_DIR")
         .or_else(|| absolute("XDG_CACHE_HOME").map(|dir| dir.join("tidegate")))
         .or_else(|| absolute("HOME").map(|dir| dir.join(".cache").join("tidegate")))
+}
+
+/// Waits for calls of plugins.
+pub(crate) fn wait<T>(answer: impl Future<Output = Result<T, ServerError>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Failed, format!("cannot start threads: {error}")))?;
+    Ok(runtime.block_on(answer)?)
 }
 
 /// Says that a pipeline has no state yet.

@@ -1,14 +1,12 @@
 //! `tidegate orphans list|abandon`
 
-use std::future::Future;
-
 use serde_json::json;
-use tidegate_server::{Abandoned, Clock as _, ServerError, SinkOrphans, SystemClock, assemble};
+use tidegate_server::{Abandoned, Clock as _, SinkOrphans, SystemClock, assemble};
 
-use super::{Outcome, host, load};
+use super::{Outcome, host, load, wait};
 use crate::args::{AbandonArgs, FileArgs, OrphansCommand};
 use crate::exit::Exit;
-use crate::output::{Failure, one_line, print, print_json, say, table};
+use crate::output::{one_line, print, print_json, say, table};
 use crate::words::{count, counted, span};
 
 pub(crate) fn run(command: &OrphansCommand) -> Outcome {
@@ -16,15 +14,6 @@ pub(crate) fn run(command: &OrphansCommand) -> Outcome {
         OrphansCommand::List(args) => list(args),
         OrphansCommand::Abandon(args) => abandon(args),
     }
-}
-
-/// Waits for calls of plugins.
-fn wait<T>(answer: impl Future<Output = Result<T, ServerError>>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::new(Exit::Failed, format!("cannot start threads: {error}")))?;
-    Ok(runtime.block_on(answer)?)
 }
 
 fn list(args: &FileArgs) -> Outcome {

@@ -1,22 +1,26 @@
 //! `tidegate validate`
 
 use serde_json::json;
-use tidegate_server::{Validation, Verdict};
+use tidegate_server::{Validation, Verdict, assemble, check, connect};
 
-use super::{Outcome, host, load};
-use crate::args::FileArgs;
+use super::{Outcome, host, load, wait};
+use crate::args::ValidateArgs;
 use crate::exit::Exit;
 use crate::output::{print, print_json};
 use crate::words::counted;
 
-pub(crate) fn run(args: &FileArgs) -> Outcome {
+pub(crate) fn run(args: &ValidateArgs) -> Outcome {
     let file = load(&args.file)?;
-    let validation = tidegate_server::validate(&host()?, &file)?;
+    let assembled = assemble(&host()?, &file)?;
+    let mut validation = check(&assembled)?;
+    if args.connect {
+        validation.findings.extend(wait(connect(&assembled))?);
+    }
     let passed = validation.passed();
     if args.output.json {
-        print_json(&json!({"passed": passed, "validation": validation}));
+        print_json(&json!({"passed": passed, "connected": args.connect, "validation": validation}));
     } else {
-        print(&text(&validation));
+        print(&text(&validation, args.connect));
     }
     Ok(match (passed, validation.blocked.is_empty()) {
         (false, _) => Exit::Refused,
@@ -38,7 +42,7 @@ pub(crate) fn guarantee_lines(guarantee: &tidegate_server::Guarantee, grounds: &
     lines
 }
 
-fn text(validation: &Validation) -> String {
+fn text(validation: &Validation, connected: bool) -> String {
     let mut lines = vec![format!("pipeline `{}`", validation.pipeline)];
     lines.extend(guarantee_lines(&validation.guarantee, &validation.grounds));
     lines.extend(validation.travel.iter().cloned());
@@ -69,7 +73,8 @@ fn text(validation: &Validation) -> String {
     let end = match (validation.passed(), validation.blocked.is_empty()) {
         (false, _) => "the pipeline would not start",
         (true, false) => "blocked: a person must decide",
-        (true, true) => "ok: file, plugins and state fit; the destinations were not asked",
+        (true, true) if connected => "ok: file, plugins and state fit, and the destinations can be used",
+        (true, true) => "ok: file, plugins and state fit; the destinations were not asked (--connect asks them)",
     };
     lines.push(end.to_owned());
     lines.join("\n") + "\n"

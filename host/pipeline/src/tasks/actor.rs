@@ -59,7 +59,10 @@ impl SinkHandle {
 }
 
 /// Waits for a call's answer, at most `limit`.
-pub(crate) async fn timed<T>(
+///
+/// # Errors
+/// Those of the call, or that the time ran out: then nothing is known of its effect.
+pub async fn timed<T>(
     plugin: &str,
     call: Call,
     limit: Duration,

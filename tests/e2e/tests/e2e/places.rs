@@ -9,9 +9,13 @@ use tidegate_e2e::{Clock, Ended, Running, Scene, Tool, left_out, numbered, tideg
 
 /// Runs the pipeline as the user `nobody`: for root, no directory is unwritable.
 fn run_as_nobody(scene: &Scene) -> Ended {
+    as_nobody(scene, &["run", "pipeline.toml"])
+}
+
+fn as_nobody(scene: &Scene, arguments: &[&str]) -> Ended {
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups", "--"]);
-    command.arg(scene.path("tidegate")).args(["run", "pipeline.toml"]).current_dir(scene.path("."));
+    command.arg(scene.path("tidegate")).args(arguments).current_dir(scene.path("."));
     // The cache of compiled plugins has to be somewhere that this user may write.
     command.env("HOME", scene.path("home")).env("XDG_CACHE_HOME", scene.path("home"));
     Running::start(command).end()
@@ -54,6 +58,9 @@ fn an_unwritable_output_directory_is_named_and_nothing_is_lost() {
     }
     let scene = for_nobody();
     open_to_all(&scene.path("out"), 0o555);
+    let asked = as_nobody(&scene, &["validate", "pipeline.toml", "--connect"]).expect(3);
+    let found = format!("{} (granted as `output`) cannot be written: permission denied", scene.path("out").display());
+    assert!(asked.stdout.contains(&found), "{asked}");
     let ended = run_as_nobody(&scene).expect(1);
     let out = scene.path("out").display().to_string();
     ended.says(&["taken over from older runs", &format!("permission denied in {out}"), "let the user"]);
@@ -120,6 +127,57 @@ fn f20_a_full_output_disk_is_told_and_nothing_is_lost() {
     small.grow(16 << 10);
     scene.finish();
     scene.expect_rows("out", &numbered(0..9000));
+}
+
+#[test]
+fn a_full_or_read_only_output_disk_is_found_by_asking_before_a_run() {
+    if left_out("a_full_or_read_only_output_disk_is_found_by_asking_before_a_run", &[Tool::Mount]) {
+        return;
+    }
+    let scene = Scene::plain(30, "");
+    let _small = Small::mount(&scene, "out", 256);
+    ask(&scene, 0, "has only 256 KiB left");
+    // Short of the last byte that there is room for.
+    let _ = std::fs::write(scene.path("out/_other"), vec![0; 256 << 10]);
+    ask(&scene, 3, "has no space left");
+    scene.tidegate(&["validate", "pipeline.toml"]).expect(0).says(&["were not asked"]);
+    let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(scene.path("out")).status();
+    assert!(remounted.is_ok_and(|status| status.success()), "cannot remount");
+    ask(&scene, 3, "is mounted read-only");
+}
+
+#[test]
+fn asking_a_destination_changes_nothing_there() {
+    let scene = Scene::slow(90);
+    ask(&scene, 0, "is not there; a run makes it");
+    assert!(!scene.path("out").exists() && !scene.path("state").exists());
+    std::fs::create_dir(scene.path("out")).expect("a folder can be made");
+    ask(&scene, 0, "can be used");
+    assert_eq!(scene.files("out"), Vec::<std::path::PathBuf>::new());
+    // Also beside work that waits to be finished or given back.
+    scene.killed_at("sealed", &[]);
+    let before = contents(&scene);
+    assert!(before.iter().any(|(path, ..)| path.contains("staging")), "{before:?}");
+    ask(&scene, 0, "can be used");
+    assert_eq!(contents(&scene), before);
+    // What the plugin finds is told as a run would.
+    std::fs::remove_dir_all(scene.path("out/_epochs")).expect("it is there");
+    ask(&scene, 3, "does not say where it stands");
+}
+
+#[track_caller]
+fn ask(scene: &Scene, code: i32, words: &str) {
+    let asked = scene.tidegate(&["validate", "pipeline.toml", "--connect"]).expect(code);
+    assert!(asked.stdout.contains(words), "{asked}");
+}
+
+/// Every file of output and state, with its content and when it was written.
+fn contents(scene: &Scene) -> Vec<(String, Vec<u8>, SystemTime)> {
+    let read = |path: &std::path::PathBuf| {
+        let written = path.metadata().and_then(|found| found.modified()).expect("it is there");
+        (path.display().to_string(), std::fs::read(path).expect("it can be read"), written)
+    };
+    [scene.files("out"), scene.files("state")].concat().iter().map(read).collect()
 }
 
 #[test]

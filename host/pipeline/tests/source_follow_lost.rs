@@ -567,3 +567,25 @@ fn rows_written_to_a_copy_that_lacks_rows_which_were_read_are_never_lost_in_sile
         }
     }
 }
+
+#[test]
+fn a_file_that_was_seen_to_grow_and_is_gone_before_it_can_be_opened_is_a_loss() {
+    let _alone = alone();
+    for renamed in [false, true] {
+        let mut f = followed("app.log*", OnLostRows::Stop);
+        f.as_nobody = is_root();
+        f.write("app.log", &lines('d', 20));
+        f.open();
+        f.read();
+        f.append("app.log", &lines('e', 5));
+        mode(&f.dir.path().join("app.log"), 0o000);
+        f.open();
+        f.read();
+        if renamed {
+            f.rename("app.log", "app.log.1");
+            f.read();
+        }
+        f.remove(if renamed { "app.log.1" } else { "app.log" });
+        stops(f.try_read(), &["app.log", "line 20", "220 more bytes", "is not found"]);
+    }
+}

@@ -210,6 +210,11 @@ fn split(base: &Path, pattern: &str) -> (PathBuf, Option<String>) {
 
 /// Resolves `.` and `..` by the letter.
 pub(super) fn normal(path: &Path) -> PathBuf {
+    let text = path.as_os_str().as_encoded_bytes();
+    let is_normal = text.starts_with(b"/") && !text.ends_with(b"/");
+    if is_normal && [&b"/."[..], b"//"].iter().all(|odd| memchr::memmem::find(text, odd).is_none()) {
+        return path.to_owned();
+    }
     let mut out = PathBuf::new();
     for part in path.components() {
         match part {
@@ -222,6 +227,11 @@ pub(super) fn normal(path: &Path) -> PathBuf {
 }
 
 pub(super) fn name(base: &Path, path: &Path, absolute: bool) -> Result<String, SourceError> {
+    // Nearly all of them, and there may be very many.
+    let inside = path.to_str().zip(base.to_str()).and_then(|(path, base)| path.strip_prefix(base)?.strip_prefix('/'));
+    if let Some(inside) = inside {
+        return Ok(inside.to_owned());
+    }
     let name = match path.strip_prefix(base) {
         Ok(inside) => inside.to_owned(),
         Err(_) if absolute => path.to_owned(),

@@ -54,6 +54,8 @@ pub(super) struct Generation {
     pub(super) verified: bool,
     /// It was not found yet since the start: what became of it happened while nobody looked.
     pub(super) unwatched: bool,
+    /// The last look found it under a name that a pattern matches.
+    pub(super) listed: bool,
     /// Of which other file it looks like a copy. Somebody was told.
     pub(super) held: Option<u64>,
     /// Read before this one: what was under its name before.
@@ -84,6 +86,7 @@ impl Generation {
             changed: false,
             verified: position_is_new,
             unwatched: true,
+            listed: false,
             held: None,
             after: None,
             refused: 0,
@@ -98,8 +101,8 @@ impl Generation {
         new
     }
 
-    /// It is what was seen there. Tells whether its name is another one than before.
-    pub(super) fn found(&mut self, seen: &Seen) -> bool {
+    /// It is what was seen there. The path before, if its name is another one now.
+    pub(super) fn found(&mut self, seen: &Seen) -> Option<PathBuf> {
         (self.size, self.modified, self.place) = (seen.size, seen.modified, Place::Here);
         self.unwatched = false;
         if self.position.offset == 0 {
@@ -111,13 +114,13 @@ impl Generation {
             self.moved = true;
         }
         if self.position.name.as_deref() == Some(&seen.name) {
-            return false;
+            return None;
         }
         let renamed = self.position.name.is_some();
         self.position.name = Some(seen.name.clone());
-        self.path.clone_from(&seen.path);
         self.moved = true;
-        renamed
+        let before = std::mem::replace(&mut self.path, seen.path.clone());
+        renamed.then_some(before)
     }
 
     /// Its position, for a checkpoint: with what was seen of it, so that the next run misses what was taken away.
@@ -223,9 +226,11 @@ impl Generation {
         Ok(Seen::at(self.name(), &self.path)?.filter(|seen| self.is(&seen.id)))
     }
 
-    /// Everything that was ever seen of it was read.
-    pub(super) fn at_end(&self) -> bool {
-        self.unread() == 0
+    /// Bytes behind what was read, where a look has seen that there are so many and nobody has read since whether it is
+    /// still what it was: it cannot be opened, or there was no time yet.
+    pub(super) fn unread_at_last(&self) -> u64 {
+        let seen = if self.changed { 0 } else { self.size.saturating_sub(self.position.offset) };
+        self.unread().max(seen)
     }
 
     /// Bytes that were seen behind what was read.

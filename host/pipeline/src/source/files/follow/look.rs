@@ -1,5 +1,6 @@
 //! What is in the directories at one moment.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io;
@@ -109,18 +110,12 @@ impl Unique {
             }
         }
     }
-
-    /// The oldest first.
-    fn sorted(mut self) -> Vec<Seen> {
-        self.files.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
-        self.files
-    }
 }
 
 /// Everything that the patterns match.
 #[derive(Debug, Default)]
 pub(super) struct Look {
-    /// Each file once.
+    /// Each file once, in no order.
     pub(super) files: Vec<Seen>,
     /// What could not be looked at.
     pub(super) problems: Vec<SourceError>,
@@ -134,14 +129,14 @@ impl Look {
     pub(super) fn take(base: &Path, patterns: &[String]) -> Result<Self, SourceError> {
         let mut files = Unique::default();
         let mut problems = Vec::new();
-        let mut paths = BTreeSet::new();
+        let mut paths = HashSet::new();
         for pattern in patterns {
             let absolute = Path::new(pattern).is_absolute();
             discover::search(base, pattern, &mut |found| {
                 match found {
                     Ok(path) => {
                         let path = discover::normal(&path);
-                        if paths.insert(path.clone()) {
+                        if patterns.len() == 1 || paths.insert(path.clone()) {
                             match see(base, path, absolute) {
                                 Ok(seen) => seen.into_iter().for_each(|seen| files.add(seen)),
                                 Err(problem) => problems.push(problem),
@@ -156,14 +151,32 @@ impl Look {
                 Ok(())
             })?;
         }
-        Ok(Self { files: files.sorted(), problems })
+        Ok(Self { files: files.files, problems })
     }
 
     /// All paths under which files were found.
-    pub(super) fn paths(&self) -> HashSet<PathBuf> {
+    pub(super) fn paths(&self) -> Paths {
         let also = self.files.iter().flat_map(|seen| seen.also.iter().map(|(_, path)| path.clone()));
-        self.files.iter().map(|seen| seen.path.clone()).chain(also).collect()
+        let all = self.files.iter().map(|seen| seen.path.clone()).chain(also).collect();
+        Paths { all, set: OnceCell::new() }
     }
+}
+
+/// Very many paths, about which most of the time nobody asks.
+pub(super) struct Paths {
+    all: Vec<PathBuf>,
+    set: OnceCell<HashSet<PathBuf>>,
+}
+
+impl Paths {
+    pub(super) fn contains(&self, path: &Path) -> bool {
+        self.set.get_or_init(|| self.all.iter().cloned().collect()).contains(path)
+    }
+}
+
+/// The oldest first.
+pub(super) fn sort(files: &mut [Seen]) {
+    files.sort_by(|a, b| (a.modified, &a.name).cmp(&(b.modified, &b.name)));
 }
 
 fn see(base: &Path, path: PathBuf, absolute: bool) -> Result<Option<Seen>, SourceError> {
@@ -192,5 +205,6 @@ pub(super) fn neighbours(base: &Path, folders: &BTreeSet<PathBuf>) -> Look {
             Seen::at(&name, &path).ok().flatten().into_iter().for_each(|seen| all.add(seen));
         }
     }
-    Look { files: all.sorted(), problems }
+    sort(&mut all.files);
+    Look { files: all.files, problems }
 }

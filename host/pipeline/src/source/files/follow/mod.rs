@@ -1,8 +1,9 @@
 //! Files that grow, and files that appear: read as they come, without an end.
 //!
 //! - **Looking.** Every now and then one task looks at the directories that the patterns name, for all of them: names,
-//!   inodes and sizes. This works on any file system, and takes at most a sixth of the time. A new file goes to the
-//!   task with the least left to read, or to the one that read what was under its name before.
+//!   inodes and sizes. This works on any file system, and takes at most half of the time and a sixth of a processor. In
+//!   between it glances at the files that grew lately (`glance.rs`). A new file goes to the task with the least left to
+//!   read, or to the one that read what was under its name before.
 //! - **A row is whole** when its newline is there (in CSV: the one outside of quotes). A torn last line waits, over
 //!   barriers and restarts, and is never handed out in parts. A file with no newline at its end is not at its end.
 //! - **A file is the same file** by inode and time of creation, and if what was read of it is still at its beginning
@@ -52,6 +53,7 @@
 
 mod copies;
 mod generation;
+mod glance;
 mod look;
 mod names;
 mod recognise;
@@ -67,6 +69,7 @@ use tidegate_protocol::plugin::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use self::glance::Chosen;
 use self::look::Look;
 use self::registry::Registry;
 use self::tail::{Refusal, Stepped, Tail};
@@ -78,8 +81,10 @@ use crate::source::{Read, Reader, SourceBatch, SourceError};
 
 /// How long a reader waits before it answers that there is nothing.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// Looking takes at most this part of the time.
+/// Between two looks at least so many times the processor's time passes that the first one took.
 const SHARE: u32 = 5;
+/// Time between two glances at the files that grew lately, at least.
+const GLANCE: Duration = Duration::from_millis(20);
 /// Bytes read of one file before another one has its turn.
 const TURN: u64 = 16 << 20;
 
@@ -143,29 +148,89 @@ impl Shared {
     }
 
     /// Whether it is the caller's turn to look now. Who is told so has to.
-    fn claim_look(&self) -> bool {
+    fn claim(&self) -> Option<Turn> {
+        let glances = self.glances();
         let mut looks = self.looks();
-        let due = looks.next(self.files.options.poll) <= Instant::now();
-        !looks.under_way && std::mem::replace(&mut looks.under_way, due) != due
+        if looks.under_way {
+            return None;
+        }
+        let now = Instant::now();
+        let turn = match looks.next(self.files.options.poll) <= now {
+            true => Turn::Look,
+            false if glances && looks.glance.is_none_or(|glance| glance <= now) => Turn::Glance,
+            false => return None,
+        };
+        looks.under_way = true;
+        Some(turn)
+    }
+
+    fn take(&self, turn: Turn) -> Result<(), SourceError> {
+        match turn {
+            Turn::Look => self.look(),
+            Turn::Glance => {
+                self.glance();
+                Ok(())
+            }
+        }
     }
 
     fn look(&self) -> Result<(), SourceError> {
-        let start = Instant::now();
+        let (start, cpu) = (Instant::now(), processor_time());
         let looked =
             Look::take(&self.files.base, &self.files.paths).and_then(|look| self.registry().work_in(look, false));
+        let cost = start.elapsed().max(processor_time().saturating_sub(cpu).saturating_mul(SHARE));
         let pause = match self.files.options.poll {
             Duration::ZERO => Duration::ZERO,
-            poll => poll.max(start.elapsed().saturating_mul(SHARE)),
+            poll => poll.max(cost),
         };
-        *self.looks() = Looks { next: Some(Instant::now() + pause), under_way: false };
+        let mut looks = self.looks();
+        (looks.next, looks.under_way) = (Some(Instant::now() + pause), false);
         looked
     }
+
+    /// Whether there is something to glance at, and time for it between two looks.
+    fn glances(&self) -> bool {
+        self.files.options.poll > GLANCE && self.registry().is_warm()
+    }
+
+    fn glance(&self) {
+        let start = Instant::now();
+        let chosen = self.registry().choose(start);
+        let seen = chosen.into_iter().filter_map(Chosen::seen).collect();
+        self.registry().grow(seen);
+        let pause = GLANCE.max(start.elapsed().saturating_mul(SHARE));
+        let mut looks = self.looks();
+        (looks.glance, looks.under_way) = (Some(Instant::now() + pause), false);
+    }
+
+    /// When there will be something to do, if nothing comes.
+    fn next_turn(&self) -> Instant {
+        let glances = self.glances();
+        let mut looks = self.looks();
+        let look = looks.next(self.files.options.poll);
+        match looks.under_way {
+            // Another task's; what it finds is not known before it is done.
+            true => Instant::now() + GLANCE,
+            false if glances => look.min(looks.glance.unwrap_or(look)),
+            false => look,
+        }
+    }
+}
+
+/// What a task does besides reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// At the directories.
+    Look,
+    /// At the files that grew lately.
+    Glance,
 }
 
 /// When to look next.
 #[derive(Default)]
 struct Looks {
     next: Option<Instant>,
+    glance: Option<Instant>,
     under_way: bool,
 }
 
@@ -174,6 +239,13 @@ impl Looks {
     fn next(&mut self, poll: Duration) -> Instant {
         *self.next.get_or_insert_with(|| Instant::now() + poll)
     }
+}
+
+/// Of this thread: time in which others had the processor does not count.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let (seconds, nanos) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
+    Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
 /// Finds what there is, and makes a reader for each task. Blocking.
@@ -254,8 +326,8 @@ impl FollowReader {
             _ => u64::MAX,
         };
         // Nothing is awaited from here on: a look that was claimed is taken.
-        let looks = self.shared.claim_look();
-        if !looks && (allowed == 0 || (!open && !self.shared.registry().is_ready(self.task))) {
+        let turn = self.shared.claim();
+        if turn.is_none() && (allowed == 0 || (!open && !self.shared.registry().is_ready(self.task))) {
             self.rest().await;
             return Ok(false);
         }
@@ -263,7 +335,7 @@ impl FollowReader {
             return Err(SourceError::Interrupted("it failed before".to_owned()));
         };
         let task = tokio::task::spawn_blocking(move || {
-            let read = follower.read(max_bytes, allowed, looks);
+            let read = follower.read(max_bytes, allowed, turn);
             (follower, read)
         });
         self.running = Some(Running { task, allowed });
@@ -273,8 +345,7 @@ impl FollowReader {
     /// Until the next look, but not for long.
     async fn rest(&mut self) {
         let soon = Instant::now() + PATIENCE;
-        let next = self.shared.looks().next(self.shared.files.options.poll);
-        tokio::time::sleep_until(next.min(soon)).await;
+        tokio::time::sleep_until(self.shared.next_turn().min(soon)).await;
     }
 }
 
@@ -306,9 +377,9 @@ struct Open {
 
 impl Follower {
     /// The next rows of all files that have any, or positions that changed.
-    fn read(&mut self, most_bytes: usize, most_rows: u64, looks: bool) -> Result<Option<SourceBatch>, SourceError> {
-        if looks {
-            self.shared.look()?;
+    fn read(&mut self, most_bytes: usize, most_rows: u64, turn: Option<Turn>) -> Gathered {
+        if let Some(turn) = turn {
+            self.shared.take(turn)?;
         }
         let most_files = self.shared.files.per_batch;
         let mut gather = Gather::new(most_bytes, most_rows, most_files);
@@ -338,6 +409,10 @@ impl Follower {
                     gather.add(taken);
                     let position = generation.report();
                     gather.moved(&generation.label, position);
+                    // Not what was there when it was found.
+                    if open.from > 0 {
+                        registry.warm(open.number, Instant::now());
+                    }
                     if open.tail.position.offset - open.from <= TURN {
                         continue;
                     }

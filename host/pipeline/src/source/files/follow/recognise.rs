@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::OnLostRows;
 use super::copies;
 use super::generation::{Generation, Place};
-use super::look::{self, Look, Seen};
+use super::look::{self, Look, Paths, Seen};
 use super::names;
 use super::registry::Registry;
 use super::strangers::Strangers;
@@ -59,9 +59,9 @@ impl Registry {
         let matched = look.paths();
         let mut round = Round { opening, problems: look.problems, ..Round::default() };
         self.refuse(&mut round)?;
-        let mut strangers = Strangers::default();
-        look.files.into_iter().for_each(|seen| strangers.add(seen));
+        let mut strangers = Strangers::new(look.files);
         self.recognise(&mut strangers, &mut round);
+        let mut strangers = strangers.sort();
         self.expect_rotations(&strangers, &mut round);
         self.check_rotated(&mut round);
         if !round.folders.is_empty() {
@@ -97,7 +97,9 @@ impl Registry {
             if generation.place == Place::Gone {
                 continue;
             }
-            let seen = match strangers.take_same(generation).map_or_else(|| generation.seen(), |seen| Ok(Some(seen))) {
+            let listed = strangers.take_same(generation);
+            generation.listed = listed.is_some();
+            let seen = match listed.map_or_else(|| generation.seen(), |seen| Ok(Some(seen))) {
                 Ok(seen) => seen,
                 Err(error) => {
                     // Neither there nor not there, as far as is known.
@@ -117,11 +119,10 @@ impl Registry {
                 round.unsettled.insert(generation.path.clone());
                 continue;
             }
-            let before = generation.path.clone();
             // Where it grew, it is checked when it is read, unless that takes longer than a look.
             let touched =
                 generation.modified != seen.modified && (seen.size <= generation.dry || generation.has_more());
-            if generation.found(&seen) {
+            if let Some(before) = generation.found(&seen) {
                 round.happened(number, generation, before);
             }
             let shorter = generation.size < generation.most;
@@ -140,6 +141,9 @@ impl Registry {
 
     /// Other names of files that were found: each is read once.
     fn drop_known(&self, strangers: &mut Strangers, absent: &[u64]) {
+        if strangers.iter().next().is_none() {
+            return;
+        }
         let absent: HashSet<u64> = absent.iter().copied().collect();
         for (number, generation) in &self.generations {
             if generation.place == Place::Here && !absent.contains(number) {
@@ -176,6 +180,9 @@ impl Registry {
     fn check_rotated(&mut self, round: &mut Round) {
         for generation in self.generations.values().filter(|generation| generation.held.is_some()) {
             round.logs.extend(names::origins(generation.name()));
+        }
+        if round.logs.is_empty() {
+            return;
         }
         for (&number, generation) in &mut self.generations {
             let there = generation.place == Place::Here && !generation.shrank() && generation.position.line > 0;
@@ -252,7 +259,8 @@ impl Registry {
         let Some(generation) = self.generations.get_mut(&number) else { return Ok(()) };
         // The look at which it was missed first may have told nothing: another file could not be opened.
         let unwatched = generation.unwatched;
-        let finished = generation.at_end() && (!name_taken || generation.was_renamed() || !unwatched);
+        let unread = generation.unread_at_last();
+        let finished = unread == 0 && (!name_taken || generation.was_renamed() || !unwatched);
         if generation.position.done || finished || generation.most == 0 {
             if !generation.position.done && (unwatched || !generation.was_renamed()) {
                 round.ended.push(format!("{} (line {})", generation.name(), generation.position.line));
@@ -264,7 +272,7 @@ impl Registry {
             partition: generation.label.to_string(),
             name: generation.name().to_owned(),
             line: generation.position.line,
-            unread: generation.unread(),
+            unread,
             name_taken,
         };
         self.lose(lost, true)?;
@@ -282,7 +290,7 @@ impl Registry {
     }
 
     /// Several rotations between two looks leave files that never were seen under a name that a pattern matches.
-    fn find_rotated_between(&mut self, strangers: &mut Strangers, matched: &HashSet<PathBuf>, logs: &BTreeSet<String>) {
+    fn find_rotated_between(&mut self, strangers: &mut Strangers, matched: &Paths, logs: &BTreeSet<String>) {
         let mut newest: HashMap<String, u64> = HashMap::new();
         for (number, generation) in &self.generations {
             // What is under the log's own name now comes last, and is no measure.
@@ -322,7 +330,7 @@ impl Registry {
     }
 
     /// Files that were not known.
-    fn take_in(&mut self, strangers: Strangers, matched: &HashSet<PathBuf>, round: &Round) {
+    fn take_in(&mut self, strangers: Strangers, matched: &Paths, round: &Round) {
         let mut new: Vec<Seen> =
             strangers.files.into_iter().flatten().filter(|seen| matched.contains(&seen.path)).collect();
         new.retain(|seen| !round.unsettled.contains(&seen.path));

@@ -1,12 +1,13 @@
 //! Every followed file of a source: what is known of it, whose it is, and what a look at the directories changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::FollowOptions;
 use super::generation::{Generation, Likeness, Place};
-use super::look::Look;
+use super::glance::Warm;
+use super::look::{Look, Paths};
 use super::names;
 use super::tail::Order;
 use crate::source::SourceError;
@@ -41,7 +42,8 @@ pub(super) struct Registry {
     next: u64,
     /// The number of the next file that finds its name taken.
     number: u64,
-    ready: Vec<VecDeque<u64>>,
+    pub(super) ready: Vec<VecDeque<u64>>,
+    pub(super) warm: Warm,
     forgotten: Vec<Vec<Arc<str>>>,
     /// Whose positions a look changed.
     dirty: Vec<Vec<u64>>,
@@ -76,6 +78,7 @@ impl Registry {
             next: 0,
             number: 2,
             ready: vec![VecDeque::new(); tasks],
+            warm: Warm::default(),
             forgotten: vec![Vec::new(); tasks],
             dirty: vec![Vec::new(); tasks],
             gone: VecDeque::new(),
@@ -301,14 +304,14 @@ impl Registry {
     }
 
     /// Forgets what cannot come back, and the oldest of what may.
-    pub(super) fn let_go(&mut self, matched: &HashSet<PathBuf>) {
+    pub(super) fn let_go(&mut self, matched: &Paths) {
         let mut away = Vec::new();
         let mut rotated = Vec::new();
         for (&number, generation) in &self.generations {
             match generation.place {
                 _ if generation.reading => {}
                 Place::Away(looks) if looks >= PATIENCE && !generation.has_more() => away.push(number),
-                Place::Here if !matched.contains(&generation.path) && !generation.has_more() => rotated.push(number),
+                Place::Here if !generation.listed && !generation.has_more() => rotated.push(number),
                 _ => {}
             }
         }
@@ -329,6 +332,11 @@ impl Registry {
             } else if !self.hand_over(number) {
                 self.forget(number);
             }
+        }
+        if rotated.len() > ROTATED_KEPT {
+            // Some may be new.
+            let is_listed = |generation: &Generation| matched.contains(&generation.path);
+            rotated.retain(|number| !self.generations.get(number).is_some_and(is_listed));
         }
         rotated.sort_by_key(|number| self.generations.get(number).map(Generation::age));
         for &number in rotated.iter().take(rotated.len().saturating_sub(ROTATED_KEPT)) {

@@ -116,7 +116,7 @@ pub fn check_successor(old: &Schema, new: &Schema) -> Result<()> {
         if !keeps(have, want, false) {
             return Err(ColumnsError::bad_schema(format!(
                 "the column `{}` was {} and is declared {} now, which does not hold every value of before; set it back or \
-                 to a wider type, or give the source another name to begin anew",
+                 to a wider type, and `cast` it in the `transform` of a sink, or give the source another name to begin anew",
                 field.name(),
                 TypeName(have),
                 TypeName(want)

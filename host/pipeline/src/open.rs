@@ -18,6 +18,7 @@ use crate::exchange::{Inputs, Message, Output, channel};
 use crate::log::{Blocking, LogHandle};
 use crate::operator::{OperatorEntry, OperatorState};
 use crate::router::Router;
+use crate::source::known::KnownColumns;
 use crate::source::{ColumnsPlan, Reader, SourceError};
 use crate::spec::{Pipeline, Route, SinkEntry, SourceEntry, find_schema};
 use crate::tasks::actor::{SinkHandle, timed};
@@ -157,8 +158,8 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
     for entry in &pipeline.sources {
         let before = restored.sources.get(&entry.id);
         load_positions(&log, entry, before).await?;
-        let schema = schemas.get(&entry.id);
-        let readers = open_readers(entry, schema, before, blocking).await?;
+        let columns = schemas.get(&entry.id);
+        let readers = open_readers(entry, columns.map(KnownColumns::schema), before, blocking).await?;
         for (task, reader) in (0u32..).zip(readers) {
             let (next, dead_letter) = source_routers.next().unwrap_or_default();
             let (cut, orders) = mpsc::unbounded_channel();
@@ -169,7 +170,8 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 reader,
                 restored: before.map(|before| before.partitions.clone()).unwrap_or_default(),
                 encoding: entry.encoding,
-                schema: schema.map(Schema::to_text),
+                columns: columns.cloned(),
+                names: None,
                 batch_bytes: settings.batch_bytes,
                 on_bad_row: entry.on_bad_row,
                 first_epoch,
@@ -310,14 +312,16 @@ async fn find_schemas(
     pipeline: &Pipeline,
     restored: &Restored,
     blocking: Blocking,
-) -> Result<BTreeMap<SourceId, Schema>, TaskFailure> {
+) -> Result<BTreeMap<SourceId, KnownColumns>, TaskFailure> {
     let mut schemas = BTreeMap::new();
     for entry in &pipeline.sources {
         if let Some(options) = &entry.columns {
             let kept = restored.sources.get(&entry.id).and_then(|cut| cut.schema.clone());
             let (source, options) = (Arc::clone(&entry.source), options.clone());
+            let inferred = options.declared.is_none();
             let find = move || find_schema(source.as_ref(), &options, kept.as_deref());
-            schemas.insert(entry.id.clone(), on_threads(entry, blocking, find).await?);
+            let kept = on_threads(entry, blocking, find).await?;
+            schemas.insert(entry.id.clone(), KnownColumns::new(kept, inferred));
         }
     }
     Ok(schemas)
@@ -327,7 +331,7 @@ async fn find_schemas(
 fn open_shaper(
     pipeline: &Pipeline,
     entry: &SinkEntry,
-    schemas: &BTreeMap<SourceId, Schema>,
+    schemas: &BTreeMap<SourceId, KnownColumns>,
 ) -> Result<Shaper, ColumnsError> {
     let is_dead_letter = pipeline.dead_letter.as_ref().is_some_and(|sink| sink.id == entry.id);
     // Operators hand on lines, and letters are lines.
@@ -339,7 +343,7 @@ fn open_shaper(
     let mine: Vec<_> = schemas
         .iter()
         .filter(|(source, _)| feeds(source))
-        .map(|(source, schema)| (source.clone(), schema.clone()))
+        .map(|(source, columns)| (source.clone(), columns.schema().clone()))
         .collect();
     if let Route::Key(field) = &entry.route {
         for (source, schema) in &mine {

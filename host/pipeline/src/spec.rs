@@ -9,7 +9,7 @@ use tidegate_columns::Schema;
 use tidegate_columns::added::AddedColumn;
 use tidegate_columns::decode::UnknownFields;
 use tidegate_columns::files::FileOptions;
-use tidegate_columns::fit::check_successor;
+use tidegate_columns::schema::{Kept, KeptColumns};
 use tidegate_columns::transform::TransformOptions;
 use tidegate_protocol::coordinator;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
@@ -80,22 +80,25 @@ pub struct ColumnsOptions {
 ///
 /// # Errors
 /// The declared columns do not hold every value of before, or the rows cannot be looked at.
-pub fn find_schema(source: &dyn Source, options: &ColumnsOptions, kept: Option<&str>) -> Result<Schema, SourceError> {
+pub fn find_schema(
+    source: &dyn Source,
+    options: &ColumnsOptions,
+    kept: Option<&str>,
+) -> Result<KeptColumns, SourceError> {
     let refused = |expected: String| SourceError::Configuration { key: "schema", expected };
-    let kept = kept.map(Schema::from_text).transpose();
+    let kept = kept.map(Kept::from_text).transpose();
     let kept = kept.map_err(|error| refused(format!("the columns in the checkpoint cannot be read: {error}")))?;
-    match (&options.declared, kept) {
-        (Some(declared), kept) => {
-            kept.map_or(Ok(()), |kept| check_successor(&kept, declared)).map_err(|error| refused(error.message))?;
-            Ok(declared.clone())
-        }
-        (None, Some(kept)) => Ok(kept),
+    let kept = kept.and_then(Kept::into_columns);
+    let schema = match (&options.declared, &kept) {
+        (Some(declared), _) => declared.clone(),
+        (None, Some(kept)) => return Ok(kept.clone()),
         (None, None) => {
             let schema = source.sample_schema()?;
             tracing::info!(source = source.contract().describe, %schema, "inferred the columns from a sample");
-            Ok(schema)
+            schema
         }
-    }
+    };
+    KeptColumns::after(kept.as_ref(), schema).map_err(|error| refused(error.message))
 }
 
 /// What the host does with rows before a plugin gets them.

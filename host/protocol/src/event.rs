@@ -198,8 +198,18 @@ pub struct SourceProgress {
     pub rows: u64,
     /// Rows that could not be read and went to the dead-letter sink.
     pub dead_lettered: u64,
-    /// The schema of its rows, where they are typed.
-    pub schema: Option<String>,
+    /// The schema of its rows, where they have one.
+    pub schema: Option<ToldSchema>,
+}
+
+/// What a task knows of the schema of its source's rows. All tasks of a source share what they know; those that were cut
+/// later may know more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToldSchema {
+    /// Rises with all that becomes known. Of one epoch the highest counts.
+    pub revision: u64,
+    /// The text belongs to the source.
+    pub text: String,
 }
 
 /// What came of creating a record.

@@ -168,7 +168,7 @@ pub struct SourceCut {
     pub rows: u64,
     /// Rows of this epoch that could not be read and went to the dead-letter sink.
     pub dead_lettered: u64,
-    /// The schema of its rows, where they are typed; the text belongs to the source. The same one counts after a restart.
+    /// The schema of its rows, where they have one; the text belongs to the source. The same one counts after a restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
 }

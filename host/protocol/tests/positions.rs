@@ -4,7 +4,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use tidegate_protocol::event::{Effect, End, Event, SourceProgress, TaskFailure};
+use tidegate_protocol::event::{Effect, End, Event, SourceProgress, TaskFailure, ToldSchema};
 use tidegate_protocol::history::{CheckpointState, History};
 use tidegate_protocol::ids::{EpochRef, SinkId};
 use tidegate_protocol::plugin::Abilities;
@@ -87,6 +87,33 @@ fn a_fork_goes_on_from_the_pages_of_its_checkpoint() {
     assert_eq!(back.tasks.as_ref().expect("tasks are open").read, expected);
     let sinks: BTreeMap<&SinkId, usize> = world.destinations.iter().map(|(id, d)| (id, d.violations.len())).collect();
     assert_eq!(sinks, BTreeMap::from([(&sink("a"), 0)]));
+}
+
+#[test]
+fn what_is_known_of_a_schema_is_what_the_task_that_knows_most_tells() {
+    for (first, second) in [(2, 1), (1, 2)] {
+        let (mut world, mut graph) = one_sink(abilities());
+        graph.sources.get_mut(&world::source()).expect("the source").tasks = 2;
+        let mut host = started(&mut world, &graph, 1);
+        host.tell(Event::Busy);
+        host.due();
+        let inject = |effect: &Effect| matches!(effect, Effect::InjectBarrier { .. });
+        let Some(Effect::InjectBarrier { epoch, .. }) = host.take(inject) else { panic!("no barrier") };
+        for (task, revision) in [(0, first), (1, second)] {
+            let schema = Some(ToldSchema { revision, text: format!("revision {revision}") });
+            let progress = SourceProgress { schema, ..SourceProgress::default() };
+            host.tell(Event::SourceCut { source: world::source(), task, epoch, progress });
+        }
+        for ordinal in 0..2 {
+            let (sink, prepared) = (sink("a"), None);
+            let (rows_in, filtered, rejected_in_write) = (0, 0, 0);
+            host.tell(Event::PartPrepared { sink, ordinal, epoch, rows_in, filtered, rejected_in_write, prepared });
+        }
+        host.settle(&mut world, everything);
+        let history = host.coordinator.history();
+        let schema = cut(history, history.newest_seal().expect("a seal")).schema;
+        assert_eq!(schema.as_deref(), Some("revision 2"));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::Value;
+use tidegate_columns::schema::Kept;
 use tidegate_protocol::history::{CheckpointState, History, Holder, SealedEpoch, SinkEpochState};
 use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, SourceId};
 use tidegate_protocol::record::{CutReason, Record, SourceCut, StateRef};
@@ -136,11 +137,23 @@ impl State {
             partitions: BTreeMap::new(),
             positions_gone: false,
             ended: cut.ended,
-            schema: cut.schema.clone(),
+            schema: None,
+            only_null: Vec::new(),
+            names: Vec::new(),
             watermark: cut.watermark,
             rows: cut.rows,
             dead_lettered: cut.dead_lettered,
         };
+        match cut.schema.as_deref().map(Kept::from_text) {
+            Some(Ok(Kept::Columns(columns))) => {
+                view.schema = Some(columns.schema().to_text());
+                view.only_null = columns.unset_columns();
+            }
+            Some(Ok(Kept::Names(names))) => view.names = names,
+            // Shown as it is: a run says what is wrong with it.
+            Some(Err(_)) => view.schema.clone_from(&cut.schema),
+            None => {}
+        }
         if cut.partitions.missing().next().is_some() {
             let mut log = LocalLog::open_read_only(&self.dir)?;
             match load_positions(&mut log, &cut.partitions) {
@@ -282,6 +295,12 @@ pub struct SourceView {
     /// The columns of its rows, where they are typed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
+    /// Those of them that never had a value, and may be declared anew with any type.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub only_null: Vec<String>,
+    /// The columns of its rows, where these are untyped and do not tell them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<String>,
     /// Low watermark.
     pub watermark: Option<i64>,
     /// Rows of this epoch.

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use tidegate_columns::Schema;
-use tidegate_columns::fit::check_successor;
+use tidegate_columns::schema::{Kept, KeptColumns};
 use tidegate_pipeline::source::{ColumnsPlan, SourceError};
 use tidegate_pipeline::spec::find_schema;
 use tidegate_protocol::guarantee::Guarantee;
@@ -165,10 +164,10 @@ pub(crate) fn compare(assembled: &Assembled, state: &State) -> Vec<Finding> {
     let mut findings = edits::compare(assembled.description(), &assembled.sinks_now(), &state.history);
     let newest = state.history.newest_seal().and_then(|of| state.history.seal(of));
     for (source, cut) in newest.iter().flat_map(|sealed| &sealed.seal.sources) {
-        let before = cut.schema.as_deref().and_then(|text| Schema::from_text(text).ok());
+        let before = cut.schema.as_deref().and_then(|text| Kept::from_text(text).ok()).and_then(Kept::into_columns);
         if let (Some(before), Some(now)) =
             (before, assembled.columns(source).and_then(|columns| columns.declared.as_ref()))
-            && let Err(error) = check_successor(&before, now)
+            && let Err(error) = KeptColumns::after(Some(&before), now.clone())
         {
             findings.push(Finding::new(Verdict::Refused, format!("source `{source}`: {error}")));
         }
@@ -272,6 +271,6 @@ fn columns(
     let built = assembled.sources().find(|(id, ..)| *id == source).map(|(_, built, _)| built);
     let Some((built, options)) = built.zip(assembled.columns(source)) else { return Ok(None) };
     let kept = newest_cut(state, source).and_then(|cut| cut.schema.as_deref());
-    let schema = find_schema(built.source.as_ref(), options, kept)?;
-    Ok(Some(ColumnsPlan::new(schema, options)))
+    let columns = find_schema(built.source.as_ref(), options, kept)?;
+    Ok(Some(ColumnsPlan::new(columns.schema().clone(), options)))
 }

@@ -113,6 +113,12 @@ fn show_text(detail: &CheckpointDetail) -> String {
         if let Some(schema) = &source.schema {
             lines.push(format!("  columns {}", one_line(schema)));
         }
+        if !source.only_null.is_empty() {
+            lines.push(format!("  only NULL so far: {}", one_line(&source.only_null.join(", "))));
+        }
+        if !source.names.is_empty() {
+            lines.push(format!("  header {}", one_line(&source.names.join(","))));
+        }
         if source.positions_gone {
             lines.push("  its positions are deleted".to_owned());
         }

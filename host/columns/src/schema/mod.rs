@@ -2,8 +2,10 @@
 
 pub(crate) mod ddl;
 mod infer;
+mod kept;
 
 pub(crate) use ddl::{Name, TypeName};
+pub use kept::{Kept, KeptColumns};
 
 use arrow_schema::{Fields, SchemaRef};
 

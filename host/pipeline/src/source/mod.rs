@@ -12,9 +12,11 @@ mod csv;
 mod error;
 pub mod files;
 pub mod generate;
+mod header;
 mod input;
 pub mod json;
 pub mod key;
+pub(crate) mod known;
 pub mod parquet;
 pub mod rate;
 mod rows;
@@ -24,7 +26,7 @@ mod window;
 pub use error::SourceError;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
@@ -33,6 +35,7 @@ use tidegate_columns::decode::UnknownFields;
 use tidegate_protocol::plugin::{BoxFuture, Encoding};
 use tidegate_protocol::record::SourceCut;
 
+use self::header::Header;
 use crate::spec::ColumnsOptions;
 
 /// Longest piece of a bad row that is kept, in bytes.
@@ -127,9 +130,8 @@ impl ColumnsPlan {
 enum HandOut {
     /// As bytes.
     Encoded(Encoding),
-    /// As the records of CSV files that have a header: it is left out, so that all of them have to have the same one. The
-    /// first that is read counts.
-    Records(Arc<OnceLock<Vec<String>>>),
+    /// As the records of CSV files, without a header.
+    Records(Arc<Header>),
     /// As columns.
     Columns(ColumnsPlan),
 }
@@ -144,6 +146,12 @@ pub trait Reader: Send {
     /// Where this task's partitions stand before the first row: restored positions, and those of new partitions.
     /// Partitions that are finished and gone are among them, so that no checkpoint forgets them.
     fn initial_positions(&self) -> Vec<(String, String)>;
+
+    /// The names of the columns that its rows have and do not tell, as soon as they are known: kept in checkpoints, since
+    /// the rows of later runs have to have the same ones.
+    fn header(&self) -> Option<&[String]> {
+        None
+    }
 }
 
 /// An answer of [`Reader::next`].

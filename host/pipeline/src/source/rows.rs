@@ -127,17 +127,8 @@ impl Columns {
         let target = match hand_out {
             HandOut::Encoded(Encoding::JsonLines) => Target::Objects(Objects::new(names)),
             HandOut::Encoded(_) => Target::AsIs,
-            HandOut::Records(shared) => {
-                let first = shared.get_or_init(|| names.to_vec());
-                if first != names {
-                    return Err(ColumnsError::bad_schema(format!(
-                        "the header is {}, and that of another file is {}: rows would be handed on without their names, in \
-                         different orders. Declare `schema`, which brings them into one, or read the files with sources \
-                         and sinks of their own",
-                        names.join(", "),
-                        first.join(", ")
-                    )));
-                }
+            HandOut::Records(header) => {
+                header.check(names).map_err(ColumnsError::bad_schema)?;
                 Target::AsIs
             }
             HandOut::Columns(ColumnsPlan { schema, unknown, inferred }) => {

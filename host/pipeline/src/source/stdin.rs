@@ -9,6 +9,7 @@ use tidegate_protocol::plugin::{BoxFuture, Encoding};
 use tidegate_protocol::record::SourceCut;
 use tokio::sync::mpsc;
 
+use super::header::Header;
 use super::input::Input;
 use super::rows::{Format, Rows, RowsError, Taken};
 use super::window::Window;
@@ -80,10 +81,15 @@ impl Source for StdinSource {
     fn open(
         &self,
         encoding: Encoding,
-        _restored: Option<&SourceCut>,
+        restored: Option<&SourceCut>,
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
+        if let (Format::Csv(csv), Encoding::Csv) = (&self.options.format, encoding) {
+            let header = Header::restored(csv, restored)?;
+            let readers = self.open_as(&HandOut::Records(Arc::clone(&header)), tasks)?;
+            return Ok(header.told_by(readers));
+        }
         self.open_as(&HandOut::Encoded(encoding), tasks)
     }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use tidegate_columns::rows::{ColumnBatch, Rows};
-use tidegate_protocol::event::{Event, SourceProgress, TaskFailure};
+use tidegate_columns::schema::Kept;
+use tidegate_protocol::event::{Event, SourceProgress, TaskFailure, ToldSchema};
 use tidegate_protocol::ids::{Epoch, SourceId};
 use tidegate_protocol::plugin::{Batch, BoxFuture, Encoding};
 use tidegate_protocol::positions::Positions;
@@ -14,6 +15,7 @@ use crate::dead_letter::{self, LetterIds};
 use crate::driver::Report;
 use crate::exchange::Closed;
 use crate::router::Router;
+use crate::source::known::KnownColumns;
 use crate::source::{BadRow, Read, Reader, SourceBatch, SourceError};
 use crate::spec::OnBadRow;
 
@@ -31,8 +33,10 @@ pub(crate) struct SourceTask {
     /// What the checkpoint says: only what differs from it is reported.
     pub(crate) restored: Positions,
     pub(crate) encoding: Encoding,
-    /// The schema of its rows, for the checkpoint; where they are typed.
-    pub(crate) schema: Option<String>,
+    /// The columns of its rows, where they are typed.
+    pub(crate) columns: Option<KnownColumns>,
+    /// The names of the columns that untyped rows have and do not tell, as the checkpoint keeps them.
+    pub(crate) names: Option<ToldSchema>,
     pub(crate) batch_bytes: usize,
     pub(crate) on_bad_row: OnBadRow,
     pub(crate) first_epoch: Epoch,
@@ -66,6 +70,7 @@ impl SourceTask {
         let reader = std::mem::replace(&mut self.reader, Box::new(Nothing));
         // Since the last cut. There may be very many partitions of which few move.
         let mut moved = self.new_positions(reader.as_ref());
+        self.learn_names(reader.as_ref());
         let mut pending = Some(start(reader, self.batch_bytes));
         let mut epoch = self.first_epoch;
         let mut so_far = EpochSoFar::default();
@@ -87,6 +92,7 @@ impl SourceTask {
                 Ok(()) = self.hold.changed() => {}
                 (reader, read) = read_or_wait(&mut pending), if !held => {
                     pending = None;
+                    self.learn_names(reader.as_ref());
                     match read {
                         Ok(Read::Rows(batch)) => {
                             let risen = batch.watermark.filter(|risen| watermark.is_none_or(|old| *risen > old));
@@ -127,6 +133,13 @@ impl SourceTask {
         reader.initial_positions().into_iter().filter(|(partition, position)| !is_known(partition, position)).collect()
     }
 
+    fn learn_names(&mut self, reader: &dyn Reader) {
+        if self.names.is_none() {
+            let told = |names: &[String]| ToldSchema { revision: 0, text: Kept::names_to_text(names) };
+            self.names = reader.header().map(told);
+        }
+    }
+
     async fn hand_on(&mut self, epoch: Epoch, batch: SourceBatch, so_far: &mut EpochSoFar) -> Result<(), Closed> {
         let nothing_new = batch.rows == 0 && batch.bad.is_empty() && batch.positions.is_empty();
         if !so_far.busy && !nothing_new {
@@ -139,6 +152,9 @@ impl SourceTask {
         if batch.rows > 0 {
             so_far.rows += batch.rows;
             self.report.rows_read(batch.rows);
+            if let (Some(known), Some(columns)) = (&self.columns, &batch.columns) {
+                known.see(columns);
+            }
             let rows = match batch.columns {
                 Some(columns) => Rows::Columns(ColumnBatch::new(columns)),
                 None => Rows::Encoded(Batch::new(batch.bytes, batch.rows, self.encoding)),
@@ -158,10 +174,11 @@ impl SourceTask {
             }
             _ => {
                 let row = &bad[0];
+                let doubt = self.columns.as_ref().map(KnownColumns::doubt).unwrap_or_default();
                 self.fail(TaskFailure::BadRow {
                     message: format!(
                         "source `{}`: {}, line {}: {}; mend the line, or set `on-bad-row = \"dead-letter\"` with a \
-                         [dead-letter] sink",
+                         [dead-letter] sink{doubt}",
                         self.source, row.partition, row.line, row.reason
                     ),
                 });
@@ -189,7 +206,7 @@ impl SourceTask {
                 watermark,
                 rows: done.rows,
                 dead_lettered: done.dead_lettered,
-                schema: self.schema.clone(),
+                schema: self.columns.as_ref().map(KnownColumns::told).or_else(|| self.names.clone()),
             },
         });
         for next in self.next.iter().chain(&self.dead_letter) {

@@ -80,7 +80,11 @@ fn join_tasks(id: &SourceId, tasks: &[&SourceProgress], before: Option<&SourceCu
         watermark: watermark.max(before.and_then(|before| before.watermark)),
         rows,
         dead_lettered,
-        schema: tasks.iter().find_map(|task| task.schema.clone()),
+        schema: tasks
+            .iter()
+            .filter_map(|task| task.schema.as_ref())
+            .max_by_key(|told| told.revision)
+            .map(|told| told.text.clone()),
     })
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tidegate_columns::Schema;
+use tidegate_columns::schema::Kept;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 use tidegate_protocol::plugin::Encoding;
 
@@ -296,7 +296,8 @@ fn sink_format(encoding: Encoding) -> Option<SinkFormat> {
 
 /// The schema of a source's rows in a checkpoint, as a column list.
 fn schema(cut: &tidegate_protocol::record::SourceCut) -> Option<String> {
-    Schema::parse_ddl(cut.schema.as_deref()?).ok().map(|schema| schema.to_string())
+    let columns = Kept::from_text(cut.schema.as_deref()?).ok()?.into_columns()?;
+    Some(columns.schema().to_string())
 }
 
 /// A name that no source or sink of the pipeline has, if need be another one than asked for.

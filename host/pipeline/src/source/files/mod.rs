@@ -43,6 +43,7 @@ use self::partition::{OpenPartition, Partition, Settings};
 use self::position::Position;
 use self::reader::FilesReader;
 pub use super::csv::CsvOptions;
+use super::header::Header;
 pub use super::input::Compression;
 use super::rate::RateLimiter;
 pub use super::rows::Format;
@@ -246,11 +247,12 @@ impl Source for FilesSource {
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         check_encoding(&self.contract(), encoding)?;
-        let hand_out = match (&self.options.format, encoding) {
-            (Format::Csv(csv), Encoding::Csv) if csv.header => HandOut::Records(Arc::default()),
-            _ => HandOut::Encoded(encoding),
-        };
-        self.open_as(hand_out, restored, tasks)
+        if let (Format::Csv(csv), Encoding::Csv) = (&self.options.format, encoding) {
+            let header = Header::restored(csv, restored)?;
+            let readers = self.open_as(HandOut::Records(Arc::clone(&header)), restored, tasks)?;
+            return Ok(header.told_by(readers));
+        }
+        self.open_as(HandOut::Encoded(encoding), restored, tasks)
     }
 
     fn has_columns(&self) -> bool {

@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::process::Command;
 
-use tidegate_e2e::{Ended, Running, Scene, lines, numbered, until};
+use tidegate_e2e::{Ended, Running, Scene, lines, numbered, sorted, until};
 
 use super::{DEAD_LETTER, all_rows, expect_all, one_file, pipeline, published, texts, validate};
 
@@ -80,6 +80,68 @@ fn wider_columns_may_be_declared_later_and_narrower_ones_are_refused() {
     assert!(all_rows(&scene, "out").contains(&r#"{"w":null,"v":9.75,"n":3}"#.to_owned()));
     declared("n BIGINT, v BIGINT");
     refused(&scene, 3, &["the column `v` was DECIMAL(22,2)", "BIGINT"]);
+}
+
+#[test]
+fn a_column_that_was_only_null_may_be_declared_with_any_type_until_it_had_a_value() {
+    let scene = one_file("{\"n\":1,\"v\":null,\"w\":null,\"o\":{\"p\":null}}\n", "", PARQUET, "");
+    scene.finish();
+    let shown = || scene.tidegate(&["checkpoint", "show", "pipeline.toml"]).expect(0);
+    shown().says(&["v TEXT, w TEXT, o STRUCT<p TEXT>", "only NULL so far: o.p, v, w"]);
+    // The first number says what to do.
+    scene.write("in/b.jsonl", "{\"n\":2,\"v\":2.5,\"w\":\"x\",\"o\":{\"p\":true}}\n");
+    let ended = scene.run(&[]);
+    assert_ne!(ended.code(), 0, "{ended}");
+    ended.says(&["in/b.jsonl", "field `v`", "declare `schema`", "o.p, v, w had only NULL so far"]);
+    let declared = |text: &str| pipeline(&scene, &format!("schema = \"{text}\""), PARQUET, "");
+    declared("n TEXT, v DOUBLE, w TEXT, o STRUCT<p BOOLEAN>");
+    refused(&scene, 3, &["the column `n` was BIGINT"]);
+    declared("n BIGINT, v DOUBLE, w TEXT, o STRUCT<p BOOLEAN>");
+    validate(&scene).expect(0);
+    scene.finish();
+    let second = r#"{"n":2,"v":2.5,"w":"x","o":{"p":true}}"#;
+    expect_all(&scene, "out", &texts(&[r#"{"n":1,"v":null,"w":null,"o":{"p":null}}"#, second]));
+    let said = shown();
+    assert!(!said.stdout.contains("only NULL"), "{said}");
+    // Now they have had values.
+    declared("n BIGINT, v DOUBLE, w BIGINT, o STRUCT<p BOOLEAN>");
+    refused(&scene, 3, &["the column `w` was TEXT and is declared BIGINT", "`cast`", "another name"]);
+}
+
+#[test]
+fn csv_without_a_header_goes_on_with_the_columns_that_it_had() {
+    let scene = Scene::new();
+    scene.write("in/a.csv", "n,m\n1,2\n");
+    pipeline(&scene, "", "format = \"csv\"", "");
+    scene.edit("json-lines", "csv");
+    scene.finish();
+    scene.tidegate(&["checkpoint", "show", "pipeline.toml"]).expect(0).says(&["header n,m"]);
+    scene.write("in/b.csv", "m,n\n4,3\n");
+    scene.run(&[]).expect(1).says(&["in/b.csv", "the columns are m, n", "rows handed on before are n, m", "`schema`"]);
+    assert_eq!(sorted(&scene.rows("out")), ["1,2"]);
+    // As the message says: columns by their names, in the order of the schema.
+    pipeline(&scene, "schema = \"n BIGINT, m BIGINT\"", "format = \"csv\"", "");
+    scene.edit("json-lines", "csv");
+    scene.finish();
+    assert_eq!(sorted(&scene.rows("out")), ["1,2", "3,4"]);
+
+    // Files without a header of their own have the columns that are declared for them.
+    let scene = Scene::new();
+    scene.write("in/a.csv", "1,2\n");
+    let declared = |columns: &str| {
+        let source = format!("\n[sources.flights.csv]\nheader = false\ncolumns = {columns}\n");
+        pipeline(&scene, &source, "format = \"csv\"", "");
+        scene.edit("json-lines", "csv");
+    };
+    declared("[\"n\", \"m\"]");
+    scene.finish();
+    declared("[\"m\", \"n\"]");
+    scene.write("in/b.csv", "4,3\n");
+    refused(&scene, 3, &["the columns are m, n", "rows handed on before are n, m"]);
+    declared("[\"n\", \"m\"]");
+    scene.write("in/b.csv", "3,4\n");
+    scene.finish();
+    assert_eq!(sorted(&scene.rows("out")), ["1,2", "3,4"]);
 }
 
 #[test]

@@ -18,6 +18,8 @@ pub enum ColumnsErrorKind {
     BadSchema,
     /// A transform, a folder template or another option is wrong; somebody must change the configuration.
     BadOption,
+    /// A part would have more files than it may have: it has to end earlier.
+    TooManyFiles,
     /// Bytes or values do not have the form that they should have; the same bytes fail again.
     BadValue,
     /// Valid, but not something that is done here.

@@ -132,6 +132,8 @@ pub(crate) struct Driver<'a> {
     cuts: Vec<mpsc::UnboundedSender<Cut>>,
     /// Sources do not read on while this is set.
     hold: watch::Sender<bool>,
+    /// The epoch whose barrier was sent last.
+    injected: watch::Sender<Epoch>,
     source_tasks_left: usize,
     timers: BTreeMap<Timer, Instant>,
     next_barrier: Option<Instant>,
@@ -179,6 +181,7 @@ impl<'a> Driver<'a> {
             tasks: JoinSet::new(),
             cuts: Vec::new(),
             hold: watch::Sender::new(false),
+            injected: watch::Sender::new(Epoch::ZERO),
             source_tasks_left: 0,
             timers: BTreeMap::new(),
             next_barrier: None,
@@ -366,6 +369,7 @@ impl<'a> Driver<'a> {
                     blocking: self.env.blocking,
                     clock: Arc::clone(&self.env.clock),
                     hold: self.hold.subscribe(),
+                    injected: self.injected.subscribe(),
                 });
                 // Plugins and sources are called on the way: a panic of theirs is a fault of theirs.
                 let caught = AssertUnwindSafe(opened).catch_unwind();
@@ -378,6 +382,7 @@ impl<'a> Driver<'a> {
             }
             Effect::InjectBarrier { epoch, reason } => {
                 self.busy = false;
+                self.injected.send_replace(epoch);
                 self.barrier_sent = Some(Instant::now());
                 timeline("barrier", epoch);
                 for cuts in &self.cuts {

@@ -36,6 +36,7 @@ pub(crate) struct OpenTasks {
     pub(crate) blocking: Blocking,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hold: watch::Receiver<bool>,
+    pub(crate) injected: watch::Receiver<Epoch>,
 }
 
 /// Tasks that are ready and not yet running.
@@ -79,16 +80,17 @@ impl Step {
 }
 
 pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
-    let OpenTasks { pipeline, restored, report, log, blocking, clock, hold } = open;
+    let OpenTasks { pipeline, restored, report, log, blocking, clock, hold, injected } = open;
     let settings = &pipeline.settings;
+    let channel_bytes = pipeline.pace.bytes(settings.channel_bytes);
     let first_epoch = restored.first_epoch;
     let mut operator_steps: Vec<Step> =
-        pipeline.operators.iter().map(|entry| Step::new(entry.subtasks, settings.channel_bytes)).collect();
+        pipeline.operators.iter().map(|entry| Step::new(entry.subtasks, channel_bytes)).collect();
     let mut sink_steps: BTreeMap<SinkId, Step> = pipeline
         .sinks
         .iter()
         .chain(&pipeline.dead_letter)
-        .map(|entry| (entry.id.clone(), Step::new(entry.subtasks, settings.channel_bytes)))
+        .map(|entry| (entry.id.clone(), Step::new(entry.subtasks, channel_bytes)))
         .collect();
 
     let schemas = find_schemas(&pipeline, &restored, blocking).await?;
@@ -117,13 +119,15 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
     let mut sinks = Vec::new();
     let mut reject_routers = reject_routers.into_iter();
     for entry in pipeline.sinks.iter().chain(&pipeline.dead_letter) {
-        let step = sink_steps.remove(&entry.id).unwrap_or_else(|| Step::new(entry.subtasks, settings.channel_bytes));
+        let step = sink_steps.remove(&entry.id).unwrap_or_else(|| Step::new(entry.subtasks, channel_bytes));
         let states = restored.writers.get(&entry.id).map_or(&[][..], Vec::as_slice);
         for (ordinal, inputs) in (0u32..).zip(step.into_inputs(first_epoch)) {
             let dead_letter = reject_routers.next().flatten();
             let shaper = open_shaper(&pipeline, entry, &schemas)
                 .map_err(|error| TaskFailure::Shape { sink: entry.id.clone(), message: error.message })?;
-            let place = SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock: &clock };
+            let injected = injected.clone();
+            let place =
+                SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock: &clock, injected };
             sinks.push(open_sink(&pipeline, &restored, &report, place).await?);
         }
     }
@@ -172,7 +176,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 encoding: entry.encoding,
                 columns: columns.cloned(),
                 names: None,
-                batch_bytes: settings.batch_bytes,
+                batch_bytes: pipeline.pace.bytes(settings.batch_bytes),
                 on_bad_row: entry.on_bad_row,
                 first_epoch,
                 cuts: orders,
@@ -236,15 +240,16 @@ struct SinkPlace<'a> {
     shaper: Shaper,
     blocking: Blocking,
     clock: &'a Arc<dyn Clock>,
+    injected: watch::Receiver<Epoch>,
 }
 
 async fn open_sink(
-    pipeline: &Pipeline,
+    pipeline: &Arc<Pipeline>,
     restored: &Restored,
     report: &Report,
     place: SinkPlace<'_>,
 ) -> Result<SinkTask, TaskFailure> {
-    let SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock } = place;
+    let SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock, injected } = place;
     let handle = SinkHandle::new(pipeline, entry, report.clone());
     let lost = |fault: CallFault| TaskFailure::Plugin(entry.id.clone(), fault);
     let label = handle.label();
@@ -256,7 +261,7 @@ async fn open_sink(
     let mut writer = timed(&label, Call::Instantiate, limit, entry.plugin.writer(announcements)).await.map_err(lost)?;
     timed(&label, Call::Open, limit, writer.open(&ctx, range, &mine)).await.map_err(lost)?;
     Ok(SinkTask {
-        pipeline: pipeline.id.clone(),
+        pipeline: Arc::clone(pipeline),
         sink: entry.id.clone(),
         ordinal,
         plugin: label,
@@ -267,6 +272,8 @@ async fn open_sink(
         blocking,
         clock: Arc::clone(clock),
         first_epoch: restored.first_epoch,
+        injected,
+        pace: pipeline.pace.step(),
         dead_letter,
         letter_ids: LetterIds::of_sink(&pipeline.id, restored.run, &entry.id, ordinal),
         call_timeout: limit,
@@ -345,14 +352,7 @@ fn open_shaper(
         .filter(|(source, _)| feeds(source))
         .map(|(source, columns)| (source.clone(), columns.schema().clone()))
         .collect();
-    if let Route::Key(field) = &entry.route {
-        for (source, schema) in &mine {
-            schema.require_column(field).map_err(|error| {
-                ColumnsError::new(error.kind, format!("rows of source `{source}`: `route.key`: {}", error.message))
-            })?;
-        }
-    }
-    Shaper::new(&entry.shape, entry.encoding, entry.subtasks, &mine)
+    Shaper::new(&entry.shape, entry.encoding, &entry.route, entry.subtasks, &mine)
 }
 
 async fn open_readers(

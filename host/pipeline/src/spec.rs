@@ -1,16 +1,16 @@
 //! What a pipeline is made of, as the driver needs it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tidegate_columns::Schema;
 use tidegate_columns::added::AddedColumn;
 use tidegate_columns::decode::UnknownFields;
 use tidegate_columns::files::FileOptions;
 use tidegate_columns::schema::{Kept, KeptColumns};
 use tidegate_columns::transform::TransformOptions;
+use tidegate_columns::{ColumnsError, Schema};
 use tidegate_protocol::coordinator;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 use tidegate_protocol::plugin::{Encoding, Plugin};
@@ -18,6 +18,7 @@ use tidegate_protocol::record::Binding;
 
 use crate::operator::OperatorEntry;
 use crate::source::{Source, SourceError};
+use crate::tasks::shaper::Shaper;
 
 /// A pipeline: sources, then operators in order, then sinks.
 pub struct Pipeline {
@@ -37,6 +38,34 @@ pub struct Pipeline {
     pub settings: Settings,
     /// Which sinks' plugins have rejected rows in prepare; starts empty, the driver remembers here from run to run.
     pub rejects_in_prepare: RejectsInPrepare,
+    /// How much is under way at once; starts with what the settings say, the driver remembers here from run to run.
+    pub pace: Pace,
+}
+
+/// How much is under way at once. An epoch cannot end within a batch, nor before rows that wait between two tasks: where one
+/// would have too many files, the next run has smaller batches.
+#[derive(Debug, Default)]
+pub struct Pace(AtomicU32);
+
+impl Pace {
+    /// Each step leaves a sixteenth.
+    const SHIFT: u32 = 4;
+    const STEPS: u32 = 3;
+
+    pub(crate) fn step(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Bytes instead of those in the settings.
+    pub(crate) fn bytes(&self, settings: usize) -> usize {
+        (settings >> (Self::SHIFT * self.step())).max(1)
+    }
+
+    /// Slows down from a step, once for all that ask; false if there is no slower one.
+    pub(crate) fn slow_down(&self, from: u32) -> bool {
+        let _ = self.0.compare_exchange(from, (from + 1).min(Self::STEPS), Ordering::Relaxed, Ordering::Relaxed);
+        from < Self::STEPS
+    }
 }
 
 /// Per sink: its plugin has rejected rows in prepare before.
@@ -110,6 +139,17 @@ pub struct SinkShape {
     pub added: Vec<AddedColumn>,
     /// The host writes whole files, and the plugin stores them.
     pub files: Option<FileOptions>,
+}
+
+impl SinkShape {
+    /// Finds out what a sink cannot do with the rows of these sources, as a run does at its start; none of them if rows come
+    /// as bytes.
+    ///
+    /// # Errors
+    /// It names the source.
+    pub fn check(&self, encoding: Encoding, route: &Route, schemas: &[(SourceId, Schema)]) -> Result<(), ColumnsError> {
+        Shaper::new(self, encoding, route, 1, schemas).map(drop)
+    }
 }
 
 /// What becomes of a row that cannot be read.

@@ -17,8 +17,8 @@ use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Plugin;
 
 use crate::config::{
-    CheckpointSection, Compression, Format, LimitsSection, OnBadRow, OnLostRows, PipelineFile, Route, RowFormat,
-    SourceKind, SourceSection,
+    CheckpointSection, Compression, Format, LimitsSection, OnBadRow, OnLostRows, PipelineFile, RowFormat, SourceKind,
+    SourceSection,
 };
 use crate::edits::SinkNow;
 use crate::encodings::{self, Encodings};
@@ -207,10 +207,7 @@ impl Assembled {
                 plugin: wrap(admission.bind(&self.file.pipeline.state)?),
                 binding,
                 subtasks: section.subtasks,
-                route: match &section.route {
-                    Route::RoundRobin => spec::Route::RoundRobin,
-                    Route::Key(field) => spec::Route::Key(field.clone()),
-                },
+                route: shapes::route(&section.route),
                 encoding: *encoding,
                 shape,
                 sources: (sources.len() < self.file.sources.len()).then_some(sources),
@@ -240,6 +237,7 @@ impl Assembled {
             dead_letter,
             settings: self.settings(protocol),
             rejects_in_prepare: spec::RejectsInPrepare::default(),
+            pace: spec::Pace::default(),
         })
     }
 

@@ -1,6 +1,7 @@
 //! What has changed in a pipeline file since the newest checkpoint, and whether that is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::Path;
 
 use serde::Serialize;
@@ -32,11 +33,32 @@ pub struct Finding {
     pub message: String,
     /// How to go on.
     pub hints: Vec<String>,
+    /// What it is about, so that nothing is told twice.
+    #[serde(skip)]
+    about: About,
+}
+
+/// What a finding is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum About {
+    /// How a source of this name goes on.
+    Source(String),
+    Other,
 }
 
 impl Finding {
     pub(crate) fn new(verdict: Verdict, message: impl Into<String>) -> Self {
-        Self { verdict, message: message.into(), hints: Vec::new() }
+        Self { verdict, message: message.into(), hints: Vec::new(), about: About::Other }
+    }
+
+    /// About how a source goes on.
+    pub(crate) fn of_source(id: &str, verdict: Verdict, what: impl fmt::Display) -> Self {
+        Self { about: About::Source(id.to_owned()), ..Self::new(verdict, format!("source `{id}`: {what}")) }
+    }
+
+    /// Whether a source cannot go on.
+    pub(crate) fn is_refused_source(&self, id: &str) -> bool {
+        self.verdict == Verdict::Refused && matches!(&self.about, About::Source(source) if source == id)
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
@@ -51,17 +73,24 @@ pub(crate) struct SinkNow<'a> {
     pub(crate) committable_versions: &'a [u32],
 }
 
-/// Compares. `now` is the description that [`graph::describe`] made of the file.
-pub(crate) fn compare(now: &Value, sinks: &BTreeMap<SinkId, SinkNow<'_>>, history: &History) -> Vec<Finding> {
+/// Compares. `now` is the description that [`graph::describe`] made of the file. Sources are compared with the checkpoint
+/// that the run goes `back` to, if it does; sinks always with the newest, since what is sealed behind it is finished first.
+pub(crate) fn compare(
+    now: &Value,
+    sinks: &BTreeMap<SinkId, SinkNow<'_>>,
+    history: &History,
+    back: Option<EpochRef>,
+) -> Vec<Finding> {
     let Some(newest) = history.newest_seal().and_then(|of| history.seal(of)) else {
         return Vec::new();
     };
-    let Some(before) = graph::read(&newest.seal.graph) else {
+    let from = back.and_then(|of| history.seal(of)).unwrap_or(newest);
+    let (Some(sources), Some(before)) = (graph::read(&from.seal.graph), graph::read(&newest.seal.graph)) else {
         let message = "the newest checkpoint does not tell what the pipeline looked like; edits cannot be compared";
         return vec![Finding::new(Verdict::Warning, message)];
     };
     let mut findings = Vec::new();
-    compare_sources(&before, now, newest, &mut findings);
+    compare_sources(&sources, now, from, &mut findings);
     compare_sinks(&before, now, sinks, newest, history, &mut findings);
     findings
 }
@@ -119,7 +148,7 @@ fn compare_sources(before: &Value, now: &Value, newest: &SealedEpoch, findings: 
 }
 
 fn compare_source(id: &str, before: &Value, now: &Value, ended: bool, findings: &mut Vec<Finding>) {
-    let say = |verdict, what: String| Finding::new(verdict, format!("source `{id}`: {what}"));
+    let say = |verdict, what: String| Finding::of_source(id, verdict, what);
     if let Some(change) = changed(before, now, "kind") {
         let hint = "give the new source a name of its own; the old one can be removed when it is finished";
         findings.push(say(Verdict::Refused, format!("{change}; positions of one do not fit the other")).hint(hint));
@@ -317,6 +346,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_source_is_told_once_by_what_a_finding_is_about_and_not_by_its_words() {
+        let of = |id: &str, verdict| Finding::of_source(id, verdict, "gone");
+        assert!(of("a", Verdict::Refused).is_refused_source("a"));
+        assert!(!of("a", Verdict::Warning).is_refused_source("a") && !of("b", Verdict::Refused).is_refused_source("a"));
+        let same_words = Finding::new(Verdict::Refused, of("a", Verdict::Refused).message);
+        assert!(!same_words.is_refused_source("a"));
+    }
 
     #[test]
     fn directories_are_compared_by_where_they_lead_and_not_by_their_names() {

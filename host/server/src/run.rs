@@ -111,11 +111,21 @@ impl Assembled {
     /// # Errors
     /// The guarantee is too weak, somebody else owns the log, it cannot be read, or the file does not fit it.
     pub fn open(self) -> Result<Ready, ServerError> {
+        self.open_for(&RunOptions::default())
+    }
+
+    /// As [`Assembled::open`], for a run with these options: one that goes back is compared with the checkpoint that it
+    /// goes back to. Blocks.
+    ///
+    /// # Errors
+    /// As for [`Assembled::open`], and there is no such checkpoint.
+    pub fn open_for(self, options: &RunOptions) -> Result<Ready, ServerError> {
         self.require_guarantee()?;
         let section = &self.file.pipeline;
         let mut log = state::open_log(&self.file)?;
         let state = State::of(log.read_all()?, &section.name, &section.state)?;
-        let mut findings = validate::refuse(validate::compare(&self, &state))?;
+        let back = options.from.as_deref().map(|name| decisions::go_back(options, name, &state)).transpose()?;
+        let mut findings = validate::refuse(validate::compare(&self, &state, back.and_then(|back| back.to)))?;
         findings.extend(resolve::given_up(&state.history));
         Ok(Ready { assembled: self, log: Box::new(log), state, findings })
     }

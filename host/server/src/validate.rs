@@ -8,7 +8,7 @@ use tidegate_pipeline::source::{ColumnsPlan, SourceError};
 use tidegate_pipeline::spec::find_schema;
 use tidegate_protocol::guarantee::Guarantee;
 use tidegate_protocol::history::SinkEpochState;
-use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::ids::{EpochRef, SinkId, SourceId};
 use tidegate_protocol::record::SourceCut;
 
 use crate::assemble::{Assembled, assemble};
@@ -100,36 +100,27 @@ pub fn check(assembled: &Assembled) -> Result<Validation, ServerError> {
     let state = State::read(file)?;
     let mut findings = Vec::new();
     if let Err(error) = assembled.require_guarantee() {
-        findings.extend(error.messages().into_iter().map(|(message, hints)| Finding {
-            verdict: Verdict::Refused,
-            message,
-            hints,
-        }));
+        findings.extend(refusals(&error));
     }
     if let Err(error) = moved::refuse(&file.pipeline.state) {
-        findings.extend(error.messages().into_iter().map(|(message, hints)| Finding {
-            verdict: Verdict::Refused,
-            message,
-            hints,
-        }));
+        findings.extend(refusals(&error));
     }
     directories(file, &mut findings);
     if let Some(state) = &state {
-        findings.extend(compare(assembled, state));
+        findings.extend(compare(assembled, state, None));
         findings.extend(given_up(&state.history));
     }
     let mut known = BTreeMap::new();
     for (source, _, _) in assembled.sources() {
-        let name = format!("source `{source}`: ");
         // What an edit broke is told once.
-        let told = findings.iter().any(|found| found.verdict == Verdict::Refused && found.message.starts_with(&name));
+        let told = findings.iter().any(|found| found.is_refused_source(source.as_str()));
         let found = columns(assembled, state.as_ref(), source);
         if let Ok(Some(plan)) = &found {
             known.insert(source.clone(), plan.schema.clone());
         }
         let opened = found.and_then(|plan| open(assembled, state.as_ref(), source, plan.as_ref()));
         if let Some(error) = opened.err().filter(|_| !told) {
-            findings.push(Finding::new(Verdict::Refused, format!("{name}{error}")));
+            findings.push(Finding::of_source(source.as_str(), Verdict::Refused, error.to_string()));
         }
     }
     if let Err(error) = assembled.check_columns(&known) {
@@ -159,17 +150,24 @@ pub fn check(assembled: &Assembled) -> Result<Validation, ServerError> {
     })
 }
 
-/// What has changed since the newest checkpoint.
-pub(crate) fn compare(assembled: &Assembled, state: &State) -> Vec<Finding> {
-    let mut findings = edits::compare(assembled.description(), &assembled.sinks_now(), &state.history);
-    let newest = state.history.newest_seal().and_then(|of| state.history.seal(of));
-    for (source, cut) in newest.iter().flat_map(|sealed| &sealed.seal.sources) {
+fn refusals(error: &ServerError) -> Vec<Finding> {
+    let refused = |(message, hints): (String, Vec<String>)| {
+        hints.into_iter().fold(Finding::new(Verdict::Refused, message), Finding::hint)
+    };
+    error.messages().into_iter().map(refused).collect()
+}
+
+/// What has changed since the checkpoint that a run goes on from: the one that it goes `back` to, else the newest.
+pub(crate) fn compare(assembled: &Assembled, state: &State, back: Option<EpochRef>) -> Vec<Finding> {
+    let mut findings = edits::compare(assembled.description(), &assembled.sinks_now(), &state.history, back);
+    let from = back.or_else(|| state.history.newest_seal()).and_then(|of| state.history.seal(of));
+    for (source, cut) in from.iter().flat_map(|sealed| &sealed.seal.sources) {
         let before = cut.schema.as_deref().and_then(|text| Kept::from_text(text).ok()).and_then(Kept::into_columns);
         if let (Some(before), Some(now)) =
             (before, assembled.columns(source).and_then(|columns| columns.declared.as_ref()))
             && let Err(error) = KeptColumns::after(Some(&before), now.clone())
         {
-            findings.push(Finding::new(Verdict::Refused, format!("source `{source}`: {error}")));
+            findings.push(Finding::of_source(source.as_str(), Verdict::Refused, error.to_string()));
         }
     }
     findings

@@ -34,7 +34,9 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
 pub(crate) fn run_file(file: &PipelineFile, args: &RunArgs) -> Outcome {
     let assembled = assemble(&host()?, file)?;
     announce(&assembled, args);
-    let ready = assembled.open()?;
+    let watch = Arc::new(Watch::new(args));
+    let options = options(args, &watch);
+    let ready = assembled.open_for(&options)?;
     for finding in &ready.findings {
         let word = if finding.verdict == Verdict::Warning { "warning" } else { "changed" };
         say(&format!("{word}: {}", finding.message));
@@ -47,7 +49,7 @@ pub(crate) fn run_file(file: &PipelineFile, args: &RunArgs) -> Outcome {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Failed, format!("cannot start threads: {error}")))?;
-    let outcome = runtime.block_on(watched(ready, args));
+    let outcome = runtime.block_on(watched(ready, options, watch, args));
     // A read from standard input cannot be cancelled; nobody waits for it.
     runtime.shutdown_background();
     outcome
@@ -69,19 +71,21 @@ fn announce(assembled: &Assembled, args: &RunArgs) {
     }
 }
 
-async fn watched(ready: Ready, args: &RunArgs) -> Outcome {
-    let control = Control::default();
-    let watch = Arc::new(Watch::new(args));
-    let options = RunOptions {
+fn options(args: &RunArgs, watch: &Arc<Watch>) -> RunOptions {
+    RunOptions {
         from: args.from.clone(),
         accept: args.accept.iter().cloned().collect(),
         decision_id: args.decision_id.clone(),
         by: args.by.clone().or_else(|| std::env::var("USER").ok()).unwrap_or_else(|| "unnamed".to_owned()),
-        observer: Arc::clone(&watch) as Arc<dyn Observer>,
-        control: control.clone(),
+        observer: Arc::clone(watch) as Arc<dyn Observer>,
+        control: Control::default(),
         clock: Arc::new(SystemClock),
         lose_commit_answers: args.lose_commit_answers.unwrap_or(0),
-    };
+    }
+}
+
+async fn watched(ready: Ready, options: RunOptions, watch: Arc<Watch>, args: &RunArgs) -> Outcome {
+    let control = options.control.clone();
     let used_before = ready.decisions(&options)?.into_iter().filter(|decision| decision.fate == Fate::UsedBefore);
     used_before.for_each(|decision| say(&decision.words()));
     let began = Instant::now();

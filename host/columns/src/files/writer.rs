@@ -13,7 +13,7 @@ use tidegate_protocol::plugin::{Batch, Encoding};
 use crate::files::open::OpenFile;
 use crate::files::options::{FileFormat, FileOptions};
 use crate::rows::{ColumnBatch, Rows};
-use crate::{ColumnsError, Result, Schema};
+use crate::{ColumnsError, ColumnsErrorKind, Result, Schema};
 
 /// Rows that are encoded in one step, at most: bounds what a step adds to memory.
 const STEP_ROWS: usize = 8192;
@@ -124,7 +124,7 @@ impl FileWriter {
     /// Adds rows; returns the pieces of files that are ready, to be handed to the plugin in this order.
     ///
     /// # Errors
-    /// `BadOption`: too many files in one part. `BadValue`: a row cannot be encoded. `Internal`: the rows are not what
+    /// `TooManyFiles`: the part has to end earlier. `BadValue`: a row cannot be encoded. `Internal`: the rows are not what
     /// this writer was made for. The part cannot be finished any more: drop the writer.
     pub fn write(&mut self, rows: &Rows) -> Result<Vec<Batch>> {
         self.guarded(|writer, ready| match rows {
@@ -165,7 +165,12 @@ impl FileWriter {
 
     /// Whether a part has about as many files as it may have: it should end soon.
     pub fn crowded(&self) -> bool {
-        self.next >= MAX_FILES / 2 || self.folders_bytes >= MAX_FOLDERS_BYTES / 2
+        self.files() >= MAX_FILES as usize / 2 || self.folders_bytes >= MAX_FOLDERS_BYTES / 2
+    }
+
+    /// Files of this part, also those that rows wait for.
+    fn files(&self) -> usize {
+        (self.next as usize).saturating_add(self.waiting.len())
     }
 
     /// Files that are open.
@@ -225,6 +230,11 @@ impl FileWriter {
     }
 
     fn let_wait(&mut self, folder: &Arc<str>, rows: &RecordBatch) -> Result<()> {
+        if !self.waiting.contains_key(folder) {
+            // Counted now: when the part ends it would be too late.
+            self.folders_bytes = self.folders_bytes.saturating_add(folder.len());
+            self.check_room()?;
+        }
         self.uses += 1;
         let since = self.uses;
         let waiting = self.waiting.entry(folder.clone()).or_insert_with(|| Waiting { since, ..Waiting::default() });
@@ -246,6 +256,7 @@ impl FileWriter {
     /// Writes the rows that wait for this folder, if there are any.
     fn write_waiting(&mut self, folder: &Arc<str>, ready: &mut Vec<Batch>) -> Result<()> {
         let Some(waiting) = self.waiting.remove(folder) else { return Ok(()) };
+        self.folders_bytes -= folder.len();
         self.memory -= waiting.bytes;
         self.waiting_bytes -= waiting.bytes;
         for batch in &waiting.batches {
@@ -319,20 +330,27 @@ impl FileWriter {
 
     fn begin(&mut self, folder: &Arc<str>) -> Result<()> {
         self.folders_bytes = self.folders_bytes.saturating_add(folder.len());
-        if self.next >= MAX_FILES || self.folders_bytes > MAX_FOLDERS_BYTES {
-            let folders = self.options.folder.as_ref().map(|template| format!(" (folder `{template}`)"));
-            return Err(ColumnsError::bad_option(format!(
-                "one epoch of one subtask would have more than {} files{}: choose columns with fewer values for folders, \
-                 more open files, a larger roll size, or a shorter checkpoint interval",
-                self.next,
-                folders.unwrap_or_default()
-            )));
-        }
+        self.check_room()?;
         let file =
             OpenFile::new(&self.options, self.schema.as_ref(), self.next, folder.clone(), self.extension.clone())?;
         self.next += 1;
         self.open.insert(folder.clone(), Open { file, used: self.uses, memory: 0 });
         Ok(())
+    }
+
+    /// Whether there may be one more file.
+    fn check_room(&self) -> Result<()> {
+        if self.files() < MAX_FILES as usize && self.folders_bytes <= MAX_FOLDERS_BYTES {
+            return Ok(());
+        }
+        let folders = self.options.folder.as_ref().map(|template| format!(" (folder `{template}`)"));
+        let message = format!(
+            "one epoch of one subtask would have more than {} files{}: choose columns with fewer values for folders, more \
+             open files, a larger roll size, or a shorter checkpoint interval",
+            self.files(),
+            folders.unwrap_or_default()
+        );
+        Err(ColumnsError::new(ColumnsErrorKind::TooManyFiles, message))
     }
 
     fn end(&mut self, folder: &Arc<str>, ready: &mut Vec<Batch>) -> Result<()> {

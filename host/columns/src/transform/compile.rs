@@ -1,5 +1,6 @@
 //! From the text of an expression to something that can be evaluated over a batch.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use arrow_array::types::{ArrowPrimitiveType, Decimal128Type, Decimal256Type, Float32Type, Float64Type};
@@ -19,7 +20,9 @@ use datafusion_physical_expr::expressions::BinaryExpr;
 use datafusion_physical_expr::utils::collect_columns;
 use datafusion_physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion_sql::planner::{ParserOptions, PlannerContext, SqlToRel};
-use datafusion_sql::sqlparser::ast::Expr as SqlExpr;
+use datafusion_sql::sqlparser::ast::{
+    CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Value, visit_expressions_mut,
+};
 
 use super::check::check;
 use super::functions::Functions;
@@ -75,7 +78,7 @@ impl Compiler {
         let options = ParserOptions::new()
             // Names are written as they are in the data.
             .with_enable_ident_normalization(false)
-            // 0.1 is exact, as it is written.
+            // 0.1 is exact, as it is written. Numbers with an exponent are casts by now.
             .with_parse_float_as_decimal(true);
         let planner = SqlToRel::new_with_options(Functions::get(), options);
         let expr = planner
@@ -225,7 +228,7 @@ pub(super) fn parse(text: &str, named: bool) -> Result<Parsed, String> {
     if sql::at_end(&parser) {
         return Err("it is empty".to_owned());
     }
-    let read = parser.parse_expr_with_alias().map_err(sql::parse_error)?;
+    let mut read = parser.parse_expr_with_alias().map_err(sql::parse_error)?;
     if !sql::at_end(&parser) {
         return Err(format!("found {} behind the expression {}", parser.peek_token_ref(), read.expr));
     }
@@ -233,12 +236,42 @@ pub(super) fn parse(text: &str, named: bool) -> Result<Parsed, String> {
         return Err(format!("AS {alias} has no place here: the name is the key"));
     }
     check(&read.expr)?;
+    doubles(&mut read.expr)?;
     let mut parsed = Parsed { expr: read.expr, name: None };
     parsed.name = match read.alias {
         Some(alias) => Some(alias.value),
         None => parsed.column().map(str::to_owned),
     };
     Ok(parsed)
+}
+
+/// Numbers with an exponent are `DOUBLE`, as in SQL: as decimals, which the planner reads, they would soon have more digits
+/// than there are.
+fn doubles(expr: &mut SqlExpr) -> Result<(), String> {
+    let replaced = visit_expressions_mut(expr, |node| {
+        let SqlExpr::Value(value) = node else { return ControlFlow::Continue(()) };
+        let Value::Number(text, _) = &value.value else { return ControlFlow::Continue(()) };
+        if !text.contains(['e', 'E']) {
+            return ControlFlow::Continue(());
+        }
+        let text = text.replace('_', "");
+        if !text.parse::<f64>().is_ok_and(f64::is_finite) {
+            return ControlFlow::Break(format!("the number {text} is beyond what DOUBLE holds"));
+        }
+        value.value = Value::SingleQuotedString(text);
+        *node = SqlExpr::Cast {
+            kind: CastKind::Cast,
+            expr: Box::new(node.clone()),
+            data_type: SqlType::Double(ExactNumberInfo::None),
+            array: false,
+            format: None,
+        };
+        ControlFlow::Continue(())
+    });
+    match replaced {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(message) => Err(message),
+    }
 }
 
 /// The words of an error, without those that DataFusion puts before them.

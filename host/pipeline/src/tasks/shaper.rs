@@ -13,7 +13,7 @@ use tidegate_columns::{ColumnsError, ColumnsErrorKind, Schema};
 use tidegate_protocol::ids::SourceId;
 use tidegate_protocol::plugin::{Batch, Encoding, Reject};
 
-use crate::spec::SinkShape;
+use crate::spec::{Route, SinkShape};
 
 /// The code of letters whose row could not be transformed; they hold the row as it came.
 pub(crate) const NOT_TRANSFORMED: &str = "transform";
@@ -55,10 +55,11 @@ impl Shaper {
     /// For one of so many participants, and rows of these sources; none of them if they come as bytes.
     ///
     /// # Errors
-    /// The rows cannot be shaped so; the message names the source.
+    /// The rows cannot be shaped or routed so; the message names the source.
     pub(crate) fn new(
         shape: &SinkShape,
         encoding: Encoding,
+        route: &Route,
         participants: u32,
         schemas: &[(SourceId, Schema)],
     ) -> Result<Self, ColumnsError> {
@@ -73,6 +74,10 @@ impl Shaper {
             let named = |error: ColumnsError| {
                 ColumnsError::new(error.kind, format!("rows of source `{source}`: {}", error.message))
             };
+            if let Route::Key(field) = route {
+                let routed = |error: ColumnsError| ColumnsError { message: format!("`route.key`: {error}"), ..error };
+                schema.require_column(field).map_err(routed).map_err(named)?;
+            }
             let (way, output) = Way::new(shape, schema).map_err(named)?;
             try_encoding(shape, encoding, &output).map_err(named)?;
             match &first {

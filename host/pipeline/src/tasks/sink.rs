@@ -12,11 +12,12 @@ use tidegate_columns::encode::encode;
 use tidegate_columns::rows::Rows;
 use tidegate_columns::{ColumnsError, ColumnsErrorKind};
 use tidegate_protocol::event::{Event, TaskFailure};
-use tidegate_protocol::ids::{Epoch, PartId, PipelineId, SinkId};
+use tidegate_protocol::ids::{Epoch, PartId, SinkId};
 use tidegate_protocol::plugin::{
     Batch, Call, CallContext, CallFault, Encoding, ErrorKind, FaultKind, Prepared, Reject, Writer,
 };
 use tidegate_protocol::record::CutReason;
+use tokio::sync::watch;
 
 use crate::clock::Clock;
 use crate::dead_letter::{self, LetterIds};
@@ -24,11 +25,12 @@ use crate::driver::Report;
 use crate::exchange::{Closed, Input, InputEnd, Inputs};
 use crate::log::Blocking;
 use crate::router::{Router, lines};
+use crate::spec::Pipeline;
 use crate::tasks::actor::timed;
 use crate::tasks::shaper::{Shaped, Shaper, Staged, staged};
 
 pub(crate) struct SinkTask {
-    pub(crate) pipeline: PipelineId,
+    pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) sink: SinkId,
     pub(crate) ordinal: u32,
     pub(crate) plugin: String,
@@ -40,6 +42,10 @@ pub(crate) struct SinkTask {
     pub(crate) blocking: Blocking,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) first_epoch: Epoch,
+    /// The epoch whose barrier was sent last.
+    pub(crate) injected: watch::Receiver<Epoch>,
+    /// The pace that the run was opened with.
+    pub(crate) pace: u32,
     pub(crate) dead_letter: Option<Router>,
     pub(crate) letter_ids: LetterIds,
     pub(crate) call_timeout: Duration,
@@ -142,6 +148,9 @@ impl SinkTask {
         }
         if self.shaper.as_ref().is_some_and(|shaper| shaper.crowded()) {
             self.ask_for_barrier(part);
+            // What comes until the barrier does is bounded only if nothing is taken in before it is sent. It is an error if
+            // nobody can send one any more: then the inputs are at their end.
+            let _ = self.injected.wait_for(|sent| *sent >= epoch).await;
         }
         Ok(())
     }
@@ -181,12 +190,20 @@ impl SinkTask {
             ColumnsErrorKind::Io | ColumnsErrorKind::Internal => {
                 TaskFailure::Host(format!("sink `{}`: {error}", self.sink))
             }
+            // A source that cannot be read again would be lost.
+            ColumnsErrorKind::TooManyFiles if self.replayable() && self.pipeline.pace.slow_down(self.pace) => {
+                TaskFailure::Host(format!("sink `{}`: {error}. Reading in smaller pieces", self.sink))
+            }
             _ => TaskFailure::Shape { sink: self.sink.clone(), message: error.message.clone() },
         })
     }
 
+    fn replayable(&self) -> bool {
+        self.pipeline.sources.iter().all(|entry| entry.source.contract().replayable)
+    }
+
     fn id_of<'p>(&self, part: &'p mut PartSoFar, epoch: Epoch) -> &'p PartId {
-        let mint = || PartId::mint(&self.pipeline, &self.sink, self.ctx.run, epoch, self.ordinal, 1);
+        let mint = || PartId::mint(&self.pipeline.id, &self.sink, self.ctx.run, epoch, self.ordinal, 1);
         part.id.get_or_insert_with(mint)
     }
 

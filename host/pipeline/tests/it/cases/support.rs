@@ -64,6 +64,7 @@ pub(crate) fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<Sin
             protocol: coordinator::Settings::default(),
         },
         rejects_in_prepare: Default::default(),
+        pace: Default::default(),
     }
 }
 

@@ -71,6 +71,30 @@ fn other_columns_and_another_kind_of_files_count_from_the_next_epoch_on() {
 }
 
 #[test]
+fn a_run_that_goes_back_is_compared_with_the_checkpoint_that_it_goes_back_to() {
+    let scene = Scene::new();
+    let declared = |columns: &str| pipeline(&scene, &format!("schema = \"{columns}\""), "", "");
+    let back = ["--from", "before", "--accept", "out=accept-duplicates"];
+    scene.write("in/a.jsonl", "{\"n\":1}\n");
+    declared("n BIGINT");
+    scene.finish();
+    scene.tidegate(&["savepoint", "create", "pipeline.toml", "before"]).expect(0);
+    declared("n DECIMAL(22,2)");
+    scene.write("in/b.jsonl", "{\"n\":2.5}\n{\"n\":3}\n");
+    scene.finish();
+    // What fits neither, what fits one of them.
+    declared("n DATE");
+    scene.run(&back).expect(3).says(&["the column `n` was BIGINT"]);
+    declared("n BIGINT");
+    scene.run(&[]).expect(3).says(&["the column `n` was DECIMAL(22,2)"]);
+    scene.write("in/b.jsonl", "{\"n\":4}\n");
+    scene.run(&back).expect(0).says(&["--from before: applied"]);
+    let mut rows = all_rows(&scene, "out");
+    rows.sort();
+    assert_eq!(rows, [r#"{"n":1}"#, r#"{"n":2.50}"#, r#"{"n":3.00}"#, r#"{"n":4}"#]);
+}
+
+#[test]
 fn rows_may_become_typed_and_untyped() {
     let scene = killed("sealed:2", "", "");
     allowed(&scene, SCHEMA, "", &["schema"]);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_e2e::{Scene, lines};
 
+use super::schemas::from_stdin;
 use super::{expect_all, one_file, pipeline, published, rows_in, validate};
 
 /// Rows of about a hundred bytes that do not compress to nothing.
@@ -60,11 +61,26 @@ fn many_folders_with_few_open_files_hold_every_row_and_no_crumbs() {
 }
 
 #[test]
-fn more_folders_than_a_part_may_have_files_are_refused_in_words() {
-    let rows: Vec<_> = (0..9000).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
-    let scene = one_file(&lines(&rows), "", "format = \"parquet\"", "[sinks.out.files]\nfolder = \"n={n}/\"\n");
+fn a_batch_of_more_folders_than_a_part_may_have_files_is_read_in_smaller_ones() {
+    let rows: Vec<_> = (0..5000).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+    let scene = one_file(&lines(&rows), "", "format = \"json-lines\"", "[sinks.out.files]\nfolder = \"n={n}/\"\n");
     scene.edit("20ms", "60s");
-    let ended = scene.run(&[]);
+    scene.edit("subtasks = 2", "subtasks = 1");
+    scene.run(&[]).expect(0).says(&["more than 4096 files", "Reading in smaller pieces"]);
+    assert_eq!(published(&scene, "out").len(), 5000);
+    expect_all(&scene, "out", &rows);
+}
+
+#[test]
+fn rows_that_come_once_are_refused_in_words_where_they_need_too_many_files() {
+    let rows: Vec<_> = (0..5000).map(|n| format!(r#"{{"n":{n}}}"#)).collect();
+    let sink = "format = \"json-lines\"";
+    let scene = one_file("", "schema = \"n BIGINT\"", sink, "[sinks.out.files]\nfolder = \"n={n}/\"\n");
+    scene.edit("20ms", "60s");
+    scene.edit("subtasks = 2", "subtasks = 1");
+    scene.edit("kind = \"files\"\npaths = [\"in/*\"]", "kind = \"stdin\"");
+    scene.edit("state = \"state\"", "state = \"state\"\nguarantee = \"at-most-once\"");
+    let ended = from_stdin(&scene, &lines(&rows));
     assert_ne!(ended.code(), 0, "{ended}");
     ended.says(&["sink `out`", "more than 4096 files", "n={n}/", "fewer values"]);
     assert!(published(&scene, "out").is_empty());

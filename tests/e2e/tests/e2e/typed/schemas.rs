@@ -227,7 +227,7 @@ fn a_byte_order_mark_and_gzip_do_not_change_what_is_inferred() {
     expect_all(&scene, "out", &texts(&[r#"{"n":1}"#]));
 }
 
-fn from_stdin(scene: &Scene, rows: &str) -> Ended {
+pub(super) fn from_stdin(scene: &Scene, rows: &str) -> Ended {
     scene.write("rows", rows);
     let mut command = Command::new("sh");
     command.args(["-c", "exec \"$0\" run pipeline.toml < rows"]).arg(tidegate_e2e::tidegate());

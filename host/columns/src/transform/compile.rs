@@ -254,7 +254,7 @@ fn doubles(expr: &mut SqlExpr) -> Result<(), String> {
         if !text.contains(['e', 'E']) {
             return ControlFlow::Continue(());
         }
-        let text = text.replace('_', "");
+        let text = text.clone();
         if !text.parse::<f64>().is_ok_and(f64::is_finite) {
             return ControlFlow::Break(format!("the number {text} is beyond what DOUBLE holds"));
         }

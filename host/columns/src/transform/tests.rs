@@ -442,14 +442,11 @@ fn a_number_too_large_for_its_type_is_a_bad_row_and_an_infinity_that_went_in_sta
 
 #[test]
 fn a_number_with_an_exponent_is_a_double_and_one_without_is_as_it_is_written() {
-    let applied = applied(
-        "filter = 'id < 1e308 AND -1e308 < id'\n[add]\na = '1e308'\nb = '-2.5E-3'\nc = '0.1'\nd = 'id * 1e3'\ne = '1_0e1'",
-    );
+    let applied =
+        applied("filter = 'id < 1e308 AND -1e308 < id'\n[add]\na = '1e308'\nb = '-2.5E-3'\nc = '0.1'\nd = 'id * 1e3'");
     let schema = Schema::new(applied.batch.schema()).to_string();
     assert!(
-        schema.ends_with(
-            "a DOUBLE NOT NULL, b DOUBLE NOT NULL, c DECIMAL(1,1) NOT NULL, d DOUBLE NOT NULL, e DOUBLE NOT NULL"
-        ),
+        schema.ends_with("a DOUBLE NOT NULL, b DOUBLE NOT NULL, c DECIMAL(1,1) NOT NULL, d DOUBLE NOT NULL"),
         "{schema}"
     );
     let double = |name: &str| {
@@ -457,7 +454,7 @@ fn a_number_with_an_exponent_is_a_double_and_one_without_is_as_it_is_written() {
         column.as_primitive::<arrow_array::types::Float64Type>().values().to_vec()
     };
     assert_eq!((applied.batch.num_rows(), double("a")[0], double("b")[4]), (5, 1e308, -2.5e-3));
-    assert_eq!((double("d"), double("e")[0]), (vec![1e3, 2e3, 3e3, 4e3, 5e3], 100.0));
+    assert_eq!(double("d"), [1e3, 2e3, 3e3, 4e3, 5e3]);
     assert!(refused("filter = 'id < 1e400'").contains("1e400 is beyond what DOUBLE holds"));
 }
 

@@ -46,6 +46,8 @@ fn there_is_a_man_page_for_every_command() {
         let page = dir.path().join(format!("pages/man1/{page}.1"));
         all += &std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
     }
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(all.contains(&format!(".TH tidegate-run 1  \"run {version}\"")), "each page is headed by the version");
     assert!(all.contains("exactly once") && !all.contains("hold\\-at") && !all.contains("hold-at"));
     std::fs::write(dir.path().join("file"), "").unwrap();
     assert_eq!(tidegate(dir.path(), &["man", "--out", "file/x"]).status.code(), Some(1));

@@ -16,14 +16,41 @@ struct Mark {
     at: u64,
 }
 
-/// Refuses a state directory that carries the mark, readable or not.
-pub(crate) fn refuse(dir: &Path) -> Result<(), ServerError> {
-    let path = dir.join(NAME);
-    if std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+/// Whether the state directory carries the mark, readable or not.
+pub(crate) fn is_marked(dir: &Path) -> bool {
+    !std::fs::symlink_metadata(dir.join(NAME)).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The archive that the mark names.
+fn archive(dir: &Path) -> Option<String> {
+    let mark: Option<Mark> = std::fs::read(dir.join(NAME)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    mark.map(|mark| mark.archive)
+}
+
+/// Refuses to move a state directory that was moved into another archive. Into the same one it is moved again, for
+/// whoever was interrupted.
+pub(crate) fn refuse_again(dir: &Path, to: &Path) -> Result<(), ServerError> {
+    let before = archive(dir);
+    if !is_marked(dir) || before.as_deref() == Some(&*to.display().to_string()) {
         return Ok(());
     }
-    let mark: Option<Mark> = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-    let archive = mark.map_or("an archive".to_owned(), |mark| mark.archive);
+    let before = before.unwrap_or_else(|| "an archive".to_owned());
+    Err(ServerError::refused(
+        format!("the pipeline in {} was moved away into {before} before", dir.display()),
+        vec![
+            "import that archive; of two, two hosts could go on".to_owned(),
+            format!("if it is lost, move again with --to {before}, or export a copy without --move"),
+        ],
+    ))
+}
+
+/// Refuses a state directory that carries the mark, readable or not.
+pub(crate) fn refuse(dir: &Path) -> Result<(), ServerError> {
+    if !is_marked(dir) {
+        return Ok(());
+    }
+    let path = dir.join(NAME);
+    let archive = archive(dir).unwrap_or_else(|| "an archive".to_owned());
     Err(ServerError::refused(
         format!("the pipeline in {} was moved away into {archive}", dir.display()),
         vec![

@@ -134,6 +134,10 @@ pub(crate) fn end_words(end: &End, named: &Named, directories: &Directories, goe
         End::Restart(failure) | End::Failed(failure) => {
             let go_on = "nothing is lost; the next run goes on behind the last sealed epoch";
             match failure {
+                // What a source could not read any more may be lost there; its message says so.
+                TaskFailure::Source { .. } => {
+                    (failure.to_string(), vec!["the next run goes on behind the last sealed epoch".to_owned()])
+                }
                 TaskFailure::Plugin(sink, fault) => {
                     let mending = directories.mending(sink, fault);
                     let mut hints: Vec<_> =

@@ -29,6 +29,14 @@ pub(crate) fn export(args: &ExportArgs) -> Outcome {
             counted(epochs.len() as u64, "sealed epoch")
         ));
     }
+    if let Some(replays) = &done.replays {
+        say(&format!(
+            "warning: {} tells which dead letters were sent again and is not in the archive; copy it beside the state \
+             directory of the other host, under the name of that directory in place of `{}`, before letters are replayed there",
+            replays.display(),
+            file.pipeline.state.file_name().unwrap_or_default().to_string_lossy()
+        ));
+    }
     let state = file.pipeline.state.display();
     if done.moved && !args.moving {
         say(&format!("warning: the state in {state} was moved away before and refuses to run; this is another copy"));

@@ -11,9 +11,10 @@ use crate::output::{Failure, print, say};
 fn visible(command: &Command) -> Command {
     // Names live as long as the process, which ends when the script or the pages are written.
     let name: &'static str = command.get_name().to_owned().leak();
-    let mut shown = Command::new(name).disable_help_subcommand(true);
-    if command.get_version().is_some() {
-        shown = shown.version(env!("CARGO_PKG_VERSION"));
+    // All pages are headed by the version; only the command itself takes `--version`.
+    let mut shown = Command::new(name).disable_help_subcommand(true).version(env!("CARGO_PKG_VERSION"));
+    if command.get_version().is_none() {
+        shown = shown.disable_version_flag(true);
     }
     if let Some(about) = command.get_about() {
         shown = shown.about(about.clone());

@@ -17,6 +17,7 @@ use tidegate_store::{LocalLog, Log as _, StoreError};
 use super::{END, Entry, FORMAT, MANIFEST, Manifest, PIECE, hex, hex_of};
 use crate::config::PipelineFile;
 use crate::error::ServerError;
+use crate::letters;
 use crate::moved;
 use crate::state::{self, State};
 
@@ -39,14 +40,16 @@ pub struct Exported {
     pub moved: bool,
     /// Sealed epochs without an end, per sink: their rows are staged in the directories that the sinks have here.
     pub unfinished: BTreeMap<SinkId, Vec<u64>>,
+    /// The directory that tells which dead letters were sent again, if any were. It is not in the archive.
+    pub replays: Option<PathBuf>,
 }
 
 /// Writes everything that the pipeline's state holds into one new file. Only a state that verifies is exported, and only
 /// while the pipeline is not running. With `moving` the state that is left behind refuses to run from then on.
 ///
 /// # Errors
-/// Somebody else owns the pipeline, its state is damaged, the archive is there already, or it cannot be written. Then
-/// there is no archive.
+/// Somebody else owns the pipeline, its state is damaged or was moved into another archive, the archive is there already,
+/// or it cannot be written. Then there is no archive.
 pub fn export(file: &PipelineFile, to: &Path, moving: bool, clock: &dyn Clock) -> Result<Exported, ServerError> {
     let section = &file.pipeline;
     if State::read(file)?.is_none() {
@@ -57,6 +60,9 @@ pub fn export(file: &PipelineFile, to: &Path, moving: bool, clock: &dyn Clock) -
     }
     let place = Place::of(to, &section.state)?;
     let mut log = state::lock_log(file)?;
+    if moving {
+        moved::refuse_again(&section.state, &place.path)?;
+    }
     let state = State::of(log.read_all()?, &section.name, &section.state)?;
     let entries = verified(&mut log, &state)?;
     let newest_epoch = state.history.newest_seal().map(|of| of.epoch.0);
@@ -83,8 +89,9 @@ pub fn export(file: &PipelineFile, to: &Path, moving: bool, clock: &dyn Clock) -
         bytes,
         files: manifest.files.len(),
         newest_epoch,
-        moved: moving || moved::refuse(&section.state).is_err(),
+        moved: moving || moved::is_marked(&section.state),
         unfinished: state.unfinished(),
+        replays: letters::kept_beside(file),
     })
 }
 

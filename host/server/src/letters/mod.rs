@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use crate::canonical;
 use crate::config::{PipelineFile, PluginRef};
 use crate::error::ServerError;
+use crate::moved;
 use crate::state::State;
 
 use plan::Plan;
@@ -71,9 +72,10 @@ pub struct LetterCount {
 /// with letters, perhaps edited; without it, the directory of the dead-letter sink.
 ///
 /// # Errors
-/// The pipeline has no dead letters, they cannot be read, or a file of letters without ids was changed after it was
-/// replayed.
+/// The pipeline has no dead letters or was moved away, they cannot be read, or a file of letters without ids was changed
+/// after it was replayed.
 pub fn replay(file: &PipelineFile, from: Option<&Path>) -> Result<Replay, ServerError> {
+    moved::refuse(&file.pipeline.state)?;
     let Some(dead_letter) = &file.dead_letter else {
         return Err(ServerError::Request {
             problem: "the pipeline has no [dead-letter], so there are no dead letters, and none could be written"
@@ -112,8 +114,12 @@ pub fn replay_state(file: &PipelineFile) -> Result<PipelineFile, ServerError> {
 }
 
 fn store_of(file: &PipelineFile) -> (Store, String) {
-    let tag = short_hash(file.pipeline.name.as_str().as_bytes());
+    let tag = tag_of(file);
     (Store::new(beside(&file.pipeline.state, &tag)), tag)
+}
+
+fn tag_of(file: &PipelineFile) -> String {
+    short_hash(file.pipeline.name.as_str().as_bytes())
 }
 
 /// What a directory of letters is called, wherever the project is moved and by whatever link it is reached.
@@ -127,6 +133,11 @@ fn place_of(base: &Path, dir: &Path) -> Vec<u8> {
 fn short_hash(bytes: &[u8]) -> String {
     let digest = canonical::sha256(bytes);
     digest.trim_start_matches("sha256:").chars().take(8).collect()
+}
+
+/// Where it is kept which letters of this pipeline were sent again, if any were.
+pub(crate) fn kept_beside(file: &PipelineFile) -> Option<PathBuf> {
+    Some(beside(&file.pipeline.state, &tag_of(file))).filter(|dir| dir.is_dir())
 }
 
 /// The replay's directory: beside the state directory, which holds nothing but the log.

@@ -53,6 +53,30 @@ fn mended_letters_are_replayed_once_however_often_and_the_original_goes_on() {
 }
 
 #[test]
+fn a_moved_pipeline_replays_nothing_here_and_nothing_twice_there() {
+    let scene = with_letters(30);
+    mend(&scene);
+    replay(&scene, &["--from", "mended"]).expect(0).says(&["10 rows committed"]);
+    let exported =
+        scene.tidegate(&["checkpoint", "export", "pipeline.toml", "--to", "moved.tar.zst", "--move"]).expect(0);
+    exported.says(&["state-replay-", "is not in the archive"]);
+    replay(&scene, &["--from", "mended"]).expect(3).says(&["moved away", "moved.tar.zst"]);
+    let remembered = std::fs::read_dir(scene.path(".")).expect("the folder is there");
+    let mut remembered = remembered.map(|entry| entry.expect("it can be listed").file_name().into_string());
+    let replays = remembered.find_map(|name| name.ok().filter(|name| name.starts_with("state-replay-")));
+    let replays = replays.expect("what was replayed is remembered beside the state");
+    // As the warning says.
+    std::fs::create_dir(scene.path("there")).expect("a folder can be made");
+    scene.copy(&replays, &format!("there/{replays}"));
+    let text = std::fs::read_to_string(scene.path("pipeline.toml")).expect("it is there");
+    scene.write("other.toml", text.replace("state = \"state\"", "state = \"there/state\""));
+    scene.tidegate(&["checkpoint", "import", "other.toml", "--from", "moved.tar.zst"]).expect(0);
+    let there = scene.tidegate(&["dead-letter", "replay", "other.toml", "--from", "mended"]).expect(0);
+    there.says(&["10 letters skipped: sent before"]);
+    scene.expect_rows("out", &numbered(0..30));
+}
+
+#[test]
 fn a_replay_killed_at_each_moment_is_finished_by_the_next_one() {
     for moment in ["starting", "open", "preparing", "sealed", "sent", "finishing"] {
         let scene = with_letters(300);

@@ -36,6 +36,10 @@ fn a_moved_pipeline_goes_on_elsewhere_and_refuses_to_run_here() {
     let copy = scene.tidegate(&["checkpoint", "export", "pipeline.toml", "--to", "copy.tar.zst"]).expect(0);
     assert!(!copy.said().contains("can still run here"), "{copy}");
     copy.says(&["was moved away before"]);
+    let second =
+        scene.tidegate(&["checkpoint", "export", "pipeline.toml", "--to", "second.tar.zst", "--move"]).expect(3);
+    second.says(&["was moved away into", "moved.tar.zst", "without --move"]);
+    assert!(!scene.path("second.tar.zst").exists());
     scene.tidegate(&["savepoint", "create", "pipeline.toml", "s"]).expect(3);
     scene.tidegate(&["orphans", "abandon", "pipeline.toml"]).expect(3);
     import(&scene, "moved.tar.zst").expect(0);

@@ -589,3 +589,67 @@ fn a_file_that_was_seen_to_grow_and_is_gone_before_it_can_be_opened_is_a_loss() 
         stops(f.try_read(), &["app.log", "line 20", "220 more bytes", "is not found"]);
     }
 }
+
+#[test]
+fn a_truncation_that_loses_bytes_which_a_look_has_seen_and_nobody_has_read_stops_a_running_pipeline() {
+    let _alone = alone();
+    for policy in [OnLostRows::Stop, OnLostRows::Warn] {
+        let mut f = followed("*.log", policy);
+        f.write("app.log", &lines('d', 3));
+        f.write("busy.log", &lines('b', 1));
+        f.open();
+        f.read();
+        f.append("busy.log", &lines('c', 1000));
+        f.most_bytes = 1;
+        f.call(0).unwrap();
+        f.append("app.log", &lines('e', 5));
+        // A look sees it, and the other file is read on.
+        f.call(0).unwrap();
+        assert_eq!(f.rows.len(), 6);
+        truncate(&f, "app.log");
+        f.append("app.log", "new\n");
+        f.most_bytes = 1 << 20;
+        let parts = ["app.log", "after line 3", "220 bytes that were seen"];
+        match policy {
+            OnLostRows::Stop => stops(f.try_read(), &parts),
+            OnLostRows::Warn => {
+                f.read();
+                says(&parts);
+                assert!(f.rows.contains(&"new".to_owned()));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_that_has_just_begun_is_not_read_for_a_file_of_its_own_while_the_original_cannot_be_opened() {
+    let _alone = alone();
+    let poll = Duration::from_secs(60);
+    let mut f = Followed::with("app.log*", Format::Raw, |options| {
+        options.follow = Some(FollowOptions { poll, on_lost_rows: OnLostRows::Stop });
+    });
+    (f.tasks, f.as_nobody) = (2, is_root());
+    f.write("app.log", &lines('d', 20));
+    f.open();
+    f.read();
+    let look = |f: &Followed| f.runtime.block_on(tokio::time::advance(poll));
+    mode(&f.dir.path().join("app.log"), 0o000);
+    f.open();
+    f.write("app.log.1", &lines('d', 20)[..20]);
+    // The other task looks; the one that reads does so when there is more.
+    f.call(1).unwrap();
+    look(&f);
+    f.call(1).unwrap();
+    f.append("app.log.1", &lines('d', 20)[20..]);
+    f.call(0).unwrap();
+    for unlocked in [false, true] {
+        if unlocked {
+            mode(&f.dir.path().join("app.log"), 0o644);
+        }
+        for _ in 0..10 {
+            look(&f);
+            f.read();
+        }
+        each_once(&f, &[('d', 20)]);
+    }
+}

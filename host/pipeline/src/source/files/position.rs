@@ -54,9 +54,12 @@ pub(super) struct Position {
     pub(super) copy_of: Option<String>,
 }
 
+/// The first length of which there may be a mark.
+pub(super) const SHORTEST: usize = 32;
+
 /// Lengths of which there may be a mark.
 fn marked() -> impl Iterator<Item = usize> {
-    (5..12).map(|power| 1 << power)
+    (0..7).map(|power| SHORTEST << power)
 }
 
 fn mark(bytes: &[u8]) -> String {

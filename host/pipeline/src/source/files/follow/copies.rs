@@ -172,7 +172,7 @@ impl Registry {
     fn start_again(&mut self, number: u64, opening: bool) -> Result<(), SourceError> {
         let Some(generation) = self.generations.get(&number) else { return Ok(()) };
         if generation.position.line > 0 {
-            let unread = generation.unread();
+            let unread = generation.unread_before();
             let unseen = (opening || !generation.verified) && !generation.was_renamed();
             self.lose(cut_off(generation, unread, None), unread > 0 || unseen)?;
         }
@@ -197,7 +197,8 @@ impl Registry {
             }
             let Some(generation) = self.generations.get_mut(&number) else { continue };
             generation.call_back();
-            (generation.most, generation.dry) = (generation.size, generation.position.offset);
+            (generation.most, generation.before) = (generation.size, 0);
+            generation.dry = generation.position.offset;
             generation.position.size = generation.position.size.min(generation.size);
         }
         Ok(())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::look::Seen;
-use crate::source::files::position::{FileId, HEAD, Position, open_file, read_at, read_tail};
+use crate::source::files::position::{FileId, HEAD, Position, SHORTEST, open_file, read_at, read_tail};
 use crate::source::window::digest;
 
 /// Where a file is.
@@ -35,6 +35,8 @@ pub(super) struct Generation {
     pub(super) size: u64,
     /// The largest size that it was seen to have together with what was read of it.
     pub(super) most: u64,
+    /// Its size at the look before it was found shorter.
+    pub(super) before: u64,
     pub(super) modified: (i64, i64),
     /// No whole row lies between the position and this size.
     pub(super) dry: u64,
@@ -74,6 +76,7 @@ impl Generation {
             path,
             size: position.size,
             most: position.size,
+            before: 0,
             modified: (0, 0),
             dry: position.offset,
             position,
@@ -103,6 +106,9 @@ impl Generation {
 
     /// It is what was seen there. The path before, if its name is another one now.
     pub(super) fn found(&mut self, seen: &Seen) -> Option<PathBuf> {
+        if seen.size < self.size {
+            self.before = self.before.max(self.size);
+        }
         (self.size, self.modified, self.place) = (seen.size, seen.modified, Place::Here);
         self.unwatched = false;
         if self.position.offset == 0 {
@@ -140,7 +146,7 @@ impl Generation {
         self.position.done = false;
         self.position.size = seen.size.max(self.position.offset);
         (self.handle, self.moved, self.dry, self.changed) = (None, true, self.position.offset, false);
-        (self.most, self.verified) = (self.position.size, true);
+        (self.most, self.before, self.verified) = (self.position.size, 0, true);
     }
 
     /// It goes on behind the end of another file, which has only a part of what was read.
@@ -163,7 +169,7 @@ impl Generation {
         let Position { file, name, .. } = self.position.clone();
         self.position = Position { file, name, ..Position::nowhere() };
         (self.dry, self.moved, self.changed, self.header) = (0, true, false, None);
-        (self.most, self.verified) = (self.size, true);
+        (self.most, self.before, self.verified) = (self.size, 0, true);
     }
 
     /// It is a copy of another one, or is not. Whether that is news.
@@ -224,6 +230,12 @@ impl Generation {
     /// What is under its path now, if it is this file.
     pub(super) fn seen(&self) -> io::Result<Option<Seen>> {
         Ok(Seen::at(self.name(), &self.path)?.filter(|seen| self.is(&seen.id)))
+    }
+
+    /// Of a file that is shorter than what was read: bytes that were seen behind that, by readers and by looks.
+    pub(super) fn unread_before(&self) -> u64 {
+        let before = if self.size < self.position.offset { self.before } else { 0 };
+        self.unread().max(before.saturating_sub(self.position.offset))
     }
 
     /// Bytes behind what was read, where a look has seen that there are so many and nobody has read since whether it is
@@ -291,10 +303,7 @@ impl Generation {
     /// The other one cannot be read.
     pub(super) fn compare(&self, other: &Seen) -> io::Result<Likeness> {
         let (copy, length) = other.open()?;
-        if length == 0 {
-            return Ok(Likeness::Other);
-        }
-        if self.shrank() {
+        if length == 0 || self.shrank() {
             return Ok(Likeness::Unknown);
         }
         let compared = || -> io::Result<Likeness> {
@@ -328,6 +337,8 @@ impl Generation {
             // It cannot be read now. What was read of it is still known.
             Err(_) if self.position.line == 0 => Ok(Likeness::Unknown),
             Err(_) if self.fits(other)? || self.outgrew(other)? => Ok(Likeness::Copy),
+            // A copy that has just begun tells nothing, and there will be more of it when it is read.
+            Err(_) if length < self.position.offset.min(SHORTEST as u64) => Ok(Likeness::Unknown),
             Err(_) => Ok(Likeness::Other),
         }
     }

@@ -216,7 +216,7 @@ impl Registry {
         let Some(generation) = self.generations.get_mut(&number) else { return };
         generation.reading = false;
         (generation.dry, generation.size) = (size, generation.size.max(size));
-        generation.most = generation.most.max(size);
+        (generation.most, generation.before) = (generation.most.max(size), 0);
         generation.refused = 0;
         if generation.place == Place::Here && generation.handle.is_some() && !self.open.contains(&number) {
             self.open.push_back(number);
@@ -459,8 +459,8 @@ impl Registry {
                 Some(seen) => seen,
                 None => match generation.seen() {
                     Ok(Some(there)) => seen.insert(there),
-                    // Not there: nothing is read of it before the next look.
-                    Ok(None) => return Judged::Own,
+                    // Not there: for the next look to tell.
+                    Ok(None) => return Judged::Later,
                     Err(error) => return refuse(error),
                 },
             };

@@ -223,7 +223,7 @@ fn a_finished_file_that_was_renamed_is_refused_with_both_names() {
                 let Err(error) = source.open(Encoding::JsonLines, Some(&all.cut()), 1) else { panic!("it was taken") };
                 assert!(matches!(error, SourceError::Renamed { finished: true, .. }) && error.permanent(), "{error}");
                 let message = error.to_string();
-                assert!(message.starts_with("d/one: ") && message.contains("rename it back"), "{message}");
+                assert!(message.starts_with("d/one: ") && message.contains("put it back as it was"), "{message}");
                 assert!(message.contains("read of d/1,"), "{message}");
                 append(dir.path(), "d/one", &more);
             }
@@ -234,6 +234,42 @@ fn a_finished_file_that_was_renamed_is_refused_with_both_names() {
             std::fs::remove_file(dir.path().join("d/1")).unwrap();
             let rest = read_from(&source, Encoding::JsonLines, Some(&all.cut()), 1, 1 << 20).unwrap();
             assert_eq!((rest.rows, rest.positions.len()), (0, 2), "out of the pattern's reach");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_packed_or_unpacked_since_is_refused_with_both_names() {
+    let long: String = (0..3000).map(|n| format!("{{\"n\":{n}}}\n")).collect();
+    let ways = |content: &[u8]| [("d/f", content.to_vec()), ("d/f.gz", gzip(content)), ("d/f.zst", zstd(content))];
+    for content in [&b"{}\n"[..], b"{}", long.as_bytes()] {
+        for (old, bytes) in ways(content) {
+            for (new, others) in ways(content).into_iter().filter(|(new, _)| *new != old) {
+                let dir = tempdir().unwrap();
+                write(dir.path(), old, &bytes);
+                write(dir.path(), "d/other", "2\n");
+                let source = files(dir.path(), "d/*", Format::JsonLines);
+                let all = read_from(&source, Encoding::JsonLines, None, 1, 1 << 20).unwrap();
+                let begun = &read_from(&source, Encoding::JsonLines, None, 1, 64).unwrap().cuts[0].0;
+                std::fs::remove_file(dir.path().join(old)).unwrap();
+                write(dir.path(), new, others);
+                for (cut, done) in [(&all.cut(), true), (begun, content.len() < 64)] {
+                    let error = source.open(Encoding::JsonLines, Some(cut), 1).err().expect("it is the old file");
+                    assert!(matches!(error, SourceError::Renamed { finished, .. } if finished == done), "{error}");
+                    let message = error.to_string();
+                    assert!(
+                        message.starts_with(&format!("{new}: ")) && message.contains(&format!("of {old},")),
+                        "{message}"
+                    );
+                    assert!(error.permanent() && message.contains("unpacked"), "{message}");
+                }
+                // Other rows under such a name are new.
+                let changed = [b"{\"other\":1}\n", content].concat();
+                let (_, changed) = ways(&changed).into_iter().find(|(name, _)| *name == new).unwrap();
+                write(dir.path(), new, changed);
+                let rest = read_from(&source, Encoding::JsonLines, Some(&all.cut()), 1, 1 << 20).unwrap();
+                assert_eq!(rest.rows as usize, 1 + content.iter().filter(|byte| **byte == b'{').count(), "{old} {new}");
+            }
         }
     }
 }

@@ -207,8 +207,8 @@ impl fmt::Display for SourceError {
             Self::Renamed { partition, now, finished } => write!(
                 f,
                 "{now}: begins with all that was read of {partition}, which was {} and is not there any more, so its \
-                 rows would be read twice. If {now} is {partition} under a new name, rename it back, or move it to \
-                 where no pattern of `paths` matches it; if it is new data that happens to be the same, put a copy of \
+                 rows would be read twice. If {now} is {partition} under a new name, or packed or unpacked since, put it \
+                 back as it was, or move it to where no pattern of `paths` matches it; if it is new data that happens to be the same, put a copy of \
                  the old data back as {partition}, and both stay apart",
                 if *finished { "read to its end" } else { "being read at the checkpoint" }
             ),

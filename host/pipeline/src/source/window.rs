@@ -91,7 +91,7 @@ pub(super) struct Window {
     lines: u64,
     /// The last [`TAIL`] bytes taken.
     tail: Vec<u8>,
-    /// CRC-32C of all bytes of the input taken, if that is decompressed.
+    /// CRC-32C of all bytes of the input taken, if that is decompressed or was asked for.
     checksum: Option<u32>,
 }
 
@@ -107,6 +107,11 @@ impl Window {
     /// A window at the start of an input.
     pub(super) fn new(input: Input) -> Self {
         Self::at(input, 0, 0, Vec::new())
+    }
+
+    /// A window at the start of an input that sums up what it takes, compressed or not.
+    pub(super) fn summing(input: Input) -> Self {
+        Self { checksum: Some(0), ..Self::new(input) }
     }
 
     /// A window behind `offset` bytes and `lines` lines, the last bytes of which were `tail`.

@@ -8,8 +8,9 @@
 //!   nothing was read may be replaced. A compressed file's first 4 KiB count as they are, wherever its position. The
 //!   inode does not count: files restored from a backup go on.
 //! - **The name is the identity**, and a file has one. A new file that begins with all that was read of a file that is
-//!   gone (by the same first 4 KiB and last 1 KiB) is refused: it was renamed, and its rows would be read twice. So are
-//!   two names for one file.
+//!   gone (by the same first 4 KiB and last 1 KiB) is refused: it was renamed, and its rows would be read twice. So is
+//!   one that was packed since, whatever it is called, and one that was unpacked or packed in another way under the name
+//!   that it had but for the ending; and two names for one file.
 //! - **A file may go** when it is finished. Its position is kept, so that it is not read again if it comes back.
 //! - **Compressed files** are read again from the start to find a position, which takes time and changes nothing. All
 //!   content before it has to be what was handed out, by its checksum.

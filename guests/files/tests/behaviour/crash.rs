@@ -1,5 +1,6 @@
 //! A crash, or one error, at every single step; then the work is repeated to the end.
 
+use std::fs;
 use std::sync::atomic::Ordering;
 
 use tidegate_sdk::fs::ErrorKind;
@@ -74,6 +75,59 @@ fn f42_crash_in_commit_then_crash_in_the_next_runs_recovery_then_recovery() {
         outer
     });
     assert!(reached >= 9 && inner_reached > reached * 5, "{reached} and {inner_reached} crashes");
+}
+
+#[test]
+fn a_file_gone_behind_a_decision_then_a_crash_in_the_fence_then_it_is_put_back_or_given_up() {
+    let (mut blocked, mut crashed) = (0, 0);
+    for put_back in [true, false] {
+        sweep(|number| {
+            let mut outer = false;
+            crashed += sweep(|inner| {
+                let world = World::new();
+                let (one, two, three) = (run(1), run(2), run(3));
+                let previous = world.commit_epoch(&one, 1, &[]);
+                let committables = world.stage_epoch(&one, 2);
+                let (probe, calls) = crash_at(number);
+                let _ = Files::default().commit(&world.ctx_with(&one, 1, Some(probe)), &previous, &committables);
+                outer = calls.load(Ordering::SeqCst) > number;
+                let expected = world.observe(&two);
+                let staged = world.staged().into_iter().next();
+                let (true, Some(staged)) = (expected.last == parts(&committables), staged) else { return false };
+                let path = world.path().join(format!("_tidegate/{}/staging/{staged}", world.hash));
+                let bytes = fs::read(&path).expect("it is staged");
+                fs::remove_file(&path).expect("it is staged");
+
+                let (probe, calls) = crash_at(inner);
+                let _ = Files::default().fence(&world.ctx_with(&two, 1, Some(probe)), &expected);
+                let inner_hit = calls.load(Ordering::SeqCst) > inner;
+                world.fence(&three);
+                let ctx = world.ctx(&three, 1);
+                match Files::default().commit(&ctx, &previous, &committables) {
+                    // That file had its published name by then.
+                    Ok(done) => assert!(is_done(&done), "crash at {number}, then {inner}: {done:?}"),
+                    Err(error) => {
+                        blocked += 1;
+                        assert_eq!(error.code, "committed-file-missing", "crash at {number}, then {inner}");
+                        assert!(!world.logged_epochs().contains(&(1, 2)));
+                        if !put_back {
+                            world.commit_epoch(&three, 3, &previous);
+                            world.fence(&run(4));
+                            assert_eq!(world.logged_epochs(), [(1, 1), (3, 3)].into());
+                            return inner_hit;
+                        }
+                        fs::write(&path, bytes).expect("the folder is there");
+                        let done = Files::default().commit(&ctx, &previous, &committables).expect("answers");
+                        assert!(is_done(&done), "crash at {number}, then {inner}: {done:?}");
+                    }
+                }
+                world.assert_visible(&[(1, 1), (1, 2)]);
+                inner_hit
+            });
+            outer
+        });
+    }
+    assert!(blocked >= 20 && crashed >= 40, "{blocked} epochs were blocked, {crashed} fences crashed");
 }
 
 #[test]

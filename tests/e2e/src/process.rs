@@ -163,12 +163,15 @@ impl Running {
             pause();
         }
         let stderr = self.drained().join("\n");
-        let stdout = self.stdout.recv_timeout(Duration::from_secs(5)).unwrap_or_default();
+        let stdout = self.stdout.recv_timeout(Duration::from_secs(20)).unwrap_or_default();
         Ended { status: self.ended.expect("it has ended"), stdout, stderr }
     }
 
     fn drained(&mut self) -> &[String] {
-        while let Ok(line) = self.lines.recv_timeout(Duration::from_millis(200)) {
+        // After the end of the process the last line is followed by the end of the stream, however long the thread that
+        // reads it has to wait for a processor. It has no end only where somebody else holds the stream open.
+        let patience = if self.lives() { Duration::from_millis(200) } else { Duration::from_secs(20) };
+        while let Ok(line) = self.lines.recv_timeout(patience) {
             self.heard.push(line);
         }
         &self.heard

@@ -11,6 +11,7 @@ use tidegate_protocol::ids::{Epoch, PipelineId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{Batch, Encoding, Reject};
 
 use crate::source::BadRow;
+use crate::spec::Origin;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -27,6 +28,15 @@ struct DeadLetter<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<&'a str>,
     epoch: u64,
+    /// How often the row was tried, this time included; not there where it is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u64>,
+    /// In a replay: the letter that the row was in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay_of: Option<&'a str>,
+    /// In a replay: its file of rows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay_file: Option<&'a str>,
     reason: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     row: Option<&'a str>,
@@ -91,19 +101,35 @@ impl LetterIds {
     }
 }
 
-/// Rows that a source could not read.
-pub(crate) fn of_bad_rows(ids: &mut LetterIds, source: &SourceId, epoch: Epoch, bad: &[BadRow]) -> Batch {
+/// Rows that a source could not read. `origins` tells, for each of the first of them, where it was before if it was taken
+/// out of a letter.
+pub(crate) fn of_bad_rows(
+    ids: &mut LetterIds,
+    source: &SourceId,
+    epoch: Epoch,
+    bad: &[BadRow],
+    origins: &[Option<Origin>],
+) -> Batch {
     let mut out = Vec::new();
-    for row in bad {
+    for (number, row) in bad.iter().enumerate() {
         let (text, base64) = text_or_base64(&row.raw);
+        let here = Origin { file: Some(row.partition.clone()), line: Some(row.line), ..Origin::default() };
+        let before = origins.get(number).and_then(Option::as_ref);
+        let Origin { letter, file, line, attempt } = before.unwrap_or(&here);
         DeadLetter {
             id: ids.next(epoch),
             source: Some(source.as_str()),
-            file: Some(&row.partition),
-            line: Some(row.line),
+            file: file.as_deref(),
+            line: *line,
             sink: None,
             code: None,
             epoch: epoch.0,
+            attempt: match before {
+                Some(_) => attempt.map(|attempt| attempt.saturating_add(1)),
+                None => Some(1),
+            },
+            replay_of: letter.as_deref(),
+            replay_file: before.map(|_| row.partition.as_str()),
             reason: &row.reason,
             row: text,
             row_base64: base64,
@@ -114,11 +140,12 @@ pub(crate) fn of_bad_rows(ids: &mut LetterIds, source: &SourceId, epoch: Epoch, 
     batch(out, bad.len() as u64)
 }
 
-/// Rows that a sink did not take, each with its bytes.
+/// Rows that a sink did not take, each with its bytes. How often they were tried is not known in a replay.
 pub(crate) fn of_rejects<'a>(
     ids: &mut LetterIds,
     sink: &SinkId,
     epoch: Epoch,
+    attempt: Option<u64>,
     rejects: impl Iterator<Item = (&'a Reject, &'a [u8])>,
 ) -> Batch {
     let mut out = Vec::new();
@@ -133,6 +160,9 @@ pub(crate) fn of_rejects<'a>(
             sink: Some(sink.as_str()),
             code: Some(&reject.code),
             epoch: epoch.0,
+            attempt,
+            replay_of: None,
+            replay_file: None,
             reason: &reject.message,
             row: text,
             row_base64: base64,
@@ -180,10 +210,37 @@ mod tests {
             raw: Bytes::from_static(b"abc"),
             raw_len,
         };
-        let letters = of_bad_rows(&mut ids(0, 0), &source, Epoch(1), &[bad(3), bad(4096)]);
+        let letters = of_bad_rows(&mut ids(0, 0), &source, Epoch(1), &[bad(3), bad(4096)], &[]);
         let text = String::from_utf8(letters.bytes.to_vec()).expect("JSON is UTF-8");
         let (whole, cut) = text.trim_end().split_once('\n').expect("two rows");
         assert!(!whole.contains("truncated"), "{whole}");
         assert!(cut.contains(r#""truncated-from-bytes":4096"#), "{cut}");
+    }
+
+    #[test]
+    fn a_row_that_fails_again_names_where_it_was_first_and_counts_its_tries() {
+        let source = SourceId::new("s").expect("legal name");
+        let bad = BadRow {
+            partition: "1/rows/s/0".into(),
+            line: 7,
+            reason: "bad".into(),
+            raw: Bytes::from_static(b"abc"),
+            raw_len: 3,
+        };
+        let told = |origin: Option<Origin>| {
+            let letters = of_bad_rows(&mut ids(0, 0), &source, Epoch(1), std::slice::from_ref(&bad), &[origin]);
+            let mut letter: serde_json::Value = serde_json::from_slice(&letters.bytes).expect("JSON");
+            let fields = letter.as_object_mut().expect("an object");
+            fields.retain(|field, _| !["id", "epoch", "reason", "row", "source"].contains(&field.as_str()));
+            letter.to_string()
+        };
+        assert_eq!(told(None), r#"{"attempt":1,"file":"1/rows/s/0","line":7}"#);
+        let file = Origin { letter: Some("a".into()), file: Some("in/a".into()), line: Some(3), attempt: Some(2) };
+        assert_eq!(
+            told(Some(file)),
+            r#"{"attempt":3,"file":"in/a","line":3,"replay-file":"1/rows/s/0","replay-of":"a"}"#
+        );
+        let of_sink = Origin { letter: Some("b".into()), ..Origin::default() };
+        assert_eq!(told(Some(of_sink)), r#"{"replay-file":"1/rows/s/0","replay-of":"b"}"#);
     }
 }

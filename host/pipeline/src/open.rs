@@ -178,6 +178,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 names: None,
                 batch_bytes: pipeline.pace.bytes(settings.batch_bytes),
                 on_bad_row: entry.on_bad_row,
+                origins: entry.origins.clone(),
                 first_epoch,
                 cuts: orders,
                 hold: hold.clone(),

@@ -93,6 +93,27 @@ pub struct SourceEntry {
     pub columns: Option<ColumnsOptions>,
     /// What becomes of rows that cannot be read.
     pub on_bad_row: OnBadRow,
+    /// Where its rows were before, if they were taken out of dead letters.
+    pub origins: Option<Arc<dyn Origins>>,
+}
+
+/// Knows where rows were before they were taken out of dead letters.
+pub trait Origins: Send + Sync {
+    /// The letter of the row that begins on this line of a partition. Blocking.
+    fn of(&self, partition: &str, line: u64) -> Option<Origin>;
+}
+
+/// Where a row was before.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The id of its letter.
+    pub letter: Option<String>,
+    /// The file that the letter names.
+    pub file: Option<String>,
+    /// The line in it.
+    pub line: Option<u64>,
+    /// How often the row had been tried, if that is known.
+    pub attempt: Option<u64>,
 }
 
 /// How the rows of a source become columns.

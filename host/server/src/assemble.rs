@@ -24,6 +24,7 @@ use crate::edits::SinkNow;
 use crate::encodings::{self, Encodings};
 use crate::error::ServerError;
 use crate::graph::{self, SinkFacts};
+use crate::letters::origins::Takes;
 use crate::plugins::{Admission, Host};
 use crate::shapes::{self, Shapes};
 
@@ -217,7 +218,9 @@ impl Assembled {
                 false => sinks.push(entry),
             }
         }
+        let origins = self.file.takes.clone().map(|takes| Arc::new(Takes::new(takes)) as Arc<dyn spec::Origins>);
         let sources = self.sources().map(|(id, built, encoding)| SourceEntry {
+            origins: origins.clone(),
             id: id.clone(),
             source: Arc::clone(&built.source),
             tasks: built.tasks,

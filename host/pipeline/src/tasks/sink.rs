@@ -302,7 +302,9 @@ impl SinkTask {
             return Err(self.bad_row(&rejects[0], rows.first()));
         };
         let rejected = rejects.iter().zip(rows.iter().map(|row| row.as_ref()));
-        let letters = dead_letter::of_rejects(&mut self.letter_ids, &self.sink, epoch, rejected);
+        // Rows of a replay were tried before, and are not told apart here.
+        let attempt = self.pipeline.sources.iter().all(|entry| entry.origins.is_none()).then_some(1);
+        let letters = dead_letter::of_rejects(&mut self.letter_ids, &self.sink, epoch, attempt, rejected);
         dead_letter.rows(letters).await?;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! One task of a source: reads, hands rows on, and sends barriers when told to.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tidegate_columns::rows::{ColumnBatch, Rows};
 use tidegate_columns::schema::Kept;
@@ -17,7 +18,7 @@ use crate::exchange::Closed;
 use crate::router::Router;
 use crate::source::known::KnownColumns;
 use crate::source::{BadRow, Read, Reader, SourceBatch, SourceError};
-use crate::spec::OnBadRow;
+use crate::spec::{OnBadRow, Origin, Origins};
 
 /// Told to every source task: the rows so far are the epoch's.
 #[derive(Debug, Clone)]
@@ -39,6 +40,7 @@ pub(crate) struct SourceTask {
     pub(crate) names: Option<ToldSchema>,
     pub(crate) batch_bytes: usize,
     pub(crate) on_bad_row: OnBadRow,
+    pub(crate) origins: Option<Arc<dyn Origins>>,
     pub(crate) first_epoch: Epoch,
     pub(crate) cuts: mpsc::UnboundedReceiver<Cut>,
     /// Nothing is read while this is set: too many epochs wait.
@@ -170,7 +172,11 @@ impl SourceTask {
         match (&mut self.dead_letter, self.on_bad_row) {
             (Some(router), OnBadRow::DeadLetter) => {
                 so_far.dead_lettered += bad.len() as u64;
-                router.rows(dead_letter::of_bad_rows(&mut self.letter_ids, &self.source, epoch, bad)).await
+                let origins = match self.origins.clone() {
+                    Some(origins) => find_origins(origins, bad).await,
+                    None => Vec::new(),
+                };
+                router.rows(dead_letter::of_bad_rows(&mut self.letter_ids, &self.source, epoch, bad, &origins)).await
             }
             _ => {
                 let row = &bad[0];
@@ -224,6 +230,14 @@ impl SourceTask {
         while self.cuts.recv().await.is_some() {}
         Err(Closed)
     }
+}
+
+/// Where rows were before; a row that nothing is known of is missing at the end, or has `None`.
+async fn find_origins(origins: Arc<dyn Origins>, bad: &[BadRow]) -> Vec<Option<Origin>> {
+    let places: Vec<_> = bad.iter().map(|row| (row.partition.clone(), row.line)).collect();
+    let find = move || places.iter().map(|(partition, line)| origins.of(partition, *line)).collect();
+    // A panic there costs the letters a hint, and no row.
+    tokio::task::spawn_blocking(find).await.unwrap_or_default()
 }
 
 fn start(mut reader: Box<dyn Reader>, bytes: usize) -> Pending {

@@ -57,6 +57,8 @@ pub struct PipelineFile {
     pub sinks: BTreeMap<SinkId, SinkSection>,
     /// `[dead-letter]`
     pub dead_letter: Option<SinkSection>,
+    /// In no file: where the rows of a replay were put, with what is known of each.
+    pub takes: Option<PathBuf>,
 }
 
 impl PipelineFile {

@@ -53,6 +53,7 @@ impl<'d, 'i> Reading<'d, 'i> {
         self.check_bad_rows(&top, &sources, dead_letter.is_some());
         self.check_all_taken(&top, &sources, &sinks);
         let file = PipelineFile {
+            takes: None,
             replays: false,
             path: self.name.to_owned(),
             base: self.base.to_owned(),

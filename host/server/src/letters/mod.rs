@@ -11,6 +11,7 @@
 //!
 //! ```text
 //! <state>-replay-<hash>/takes/<number>/rows/<source>/<file>  what one start has found, for each source
+//! <state>-replay-<hash>/takes/<number>/origins/…             which letter each of these rows was in
 //! <state>-replay-<hash>/takes/<number>/ids                   all letters ever taken; only in the newest take
 //! <state>-replay-<hash>/log/                                 the state of the replay
 //! ```
@@ -21,6 +22,7 @@
 
 mod header;
 mod ids;
+pub(crate) mod origins;
 mod plan;
 mod rows;
 mod unwrap;

@@ -190,7 +190,8 @@ impl<'a> Plan<'a> {
             return Ok(None);
         }
         let file = of_replay(self.file, store, tag)?;
-        Ok(Some(PipelineFile { base: store.takes_dir(), sources, sinks, ..file }))
+        let takes = Some(store.takes_dir());
+        Ok(Some(PipelineFile { base: store.takes_dir(), takes, sources, sinks, ..file }))
     }
 
     fn source(&self, id: &SourceId, rows: RowFormat) -> SourceSection {

@@ -11,7 +11,7 @@ use tidegate_protocol::ids::SourceId;
 use super::ids::{Ids, IdsError, Key, key};
 use super::plan::{Plan, Target};
 use super::unwrap::Letter;
-use super::{Found, failed, header, place_of};
+use super::{Found, failed, header, origins, place_of};
 use crate::config::{CsvSection, Format};
 use crate::error::{Refused, ServerError};
 
@@ -140,10 +140,12 @@ impl Store {
     /// Gives a take its name, and makes all names durable, up to that beside the state.
     fn publish(&self, unfinished: &Path, number: u64) -> io::Result<()> {
         let sync = |dir: &Path| File::open(dir)?.sync_all();
-        for source in fs::read_dir(unfinished.join("rows"))? {
-            sync(&source?.path())?;
+        for kind in ["rows", "origins"] {
+            for source in fs::read_dir(unfinished.join(kind))? {
+                sync(&source?.path())?;
+            }
+            sync(&unfinished.join(kind))?;
         }
-        sync(&unfinished.join("rows"))?;
         sync(unfinished)?;
         fs::create_dir_all(self.takes_dir())?;
         let take = self.takes_dir().join(format!("{number:08}"));
@@ -216,6 +218,15 @@ struct RowFile {
     path: PathBuf,
     out: BufWriter<File>,
     bytes: u64,
+    /// The line on which the next row begins.
+    line: u64,
+    /// Which letter each row was in.
+    origins_path: PathBuf,
+    origins: BufWriter<File>,
+}
+
+fn lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// Letters without an id in a file: known by the file's name, their place among them, and what they say.
@@ -293,10 +304,10 @@ impl Taking<'_> {
         {
             return Err(changed(file));
         }
-        match letter.and_then(|letter| self.unwrapped(&letter)) {
-            Ok((target, header, row)) => {
+        match letter.and_then(|letter| Ok((self.unwrapped(&letter)?, letter))) {
+            Ok(((target, header, row), letter)) => {
                 self.found.count.replayed += 1;
-                self.write(target.source, header, &row)?;
+                self.write(target.source, header, &row, &letter)?;
                 self.remember(key)
             }
             Err(why) => {
@@ -335,13 +346,13 @@ impl Taking<'_> {
     }
 
     fn header(&mut self, letter: &Letter, csv: &CsvSection) -> Result<Vec<u8>, String> {
-        let Some(file) = &letter.file else {
+        // Letters of a row that failed again in a replay name a file of ours, which has the header, too.
+        let Some(file) = letter.replay_file.as_ref().or(letter.file.as_ref()) else {
             return Err("the letter does not name the `file` whose header tells the columns".to_owned());
         };
         if let Some(known) = self.headers.get(file) {
             return known.clone();
         }
-        // Letters of a row that failed again in a replay name a file of ours.
         let ours = self.plan.takes_dir().join(file);
         let path = if ours.is_file() { ours } else { self.plan.base().join(file) };
         let header = header::of_file(&path, csv);
@@ -352,7 +363,7 @@ impl Taking<'_> {
         header
     }
 
-    fn write(&mut self, source: SourceId, header: Vec<u8>, row: &[u8]) -> Result<(), ServerError> {
+    fn write(&mut self, source: SourceId, header: Vec<u8>, row: &[u8], letter: &Letter) -> Result<(), ServerError> {
         let key = (source, header);
         if self.files.get(&key).is_some_and(|file| file.bytes >= LONG_FILE)
             && let Some(full) = self.files.remove(&key)
@@ -368,20 +379,29 @@ impl Taking<'_> {
         }
         let Some(file) = self.files.get_mut(&key) else { return Ok(()) };
         file.bytes += row.len() as u64;
-        file.out.write_all(row).map_err(|error| failed(&file.path, "written", &error))
+        file.out.write_all(row).map_err(|error| failed(&file.path, "written", &error))?;
+        origins::write(&mut file.origins, file.line, letter)
+            .map_err(|error| failed(&file.origins_path, "written", &error))?;
+        file.line += lines(row);
+        Ok(())
     }
 
     fn begin(&self, source: &SourceId, header: &[u8]) -> Result<RowFile, ServerError> {
-        let dir = self.dir.join("rows").join(source.as_str());
-        fs::create_dir_all(&dir).map_err(|error| failed(&dir, "made", &error))?;
-        let path = dir.join(format!("{:08}", self.written));
-        let begun = File::create(&path).and_then(|file| {
-            let mut out = BufWriter::new(file);
-            out.write_all(header)?;
-            Ok(out)
-        });
-        let out = begun.map_err(|error| failed(&path, "written", &error))?;
-        Ok(RowFile { path, out, bytes: 0 })
+        let begin = |kind: &str, start: &[u8]| {
+            let dir = self.dir.join(kind).join(source.as_str());
+            fs::create_dir_all(&dir).map_err(|error| failed(&dir, "made", &error))?;
+            let path = dir.join(format!("{:08}", self.written));
+            let begun = File::create(&path).and_then(|file| {
+                let mut out = BufWriter::new(file);
+                out.write_all(start)?;
+                Ok(out)
+            });
+            let out = begun.map_err(|error| failed(&path, "written", &error))?;
+            Ok::<_, ServerError>((path, out))
+        };
+        let (path, out) = begin("rows", header)?;
+        let (origins_path, origins) = begin("origins", b"")?;
+        Ok(RowFile { path, out, bytes: 0, line: 1 + lines(header), origins_path, origins })
     }
 
     /// Ends all files that are written, durably.
@@ -392,8 +412,12 @@ impl Taking<'_> {
 
 impl RowFile {
     fn close(self) -> Result<(), ServerError> {
-        let file = self.out.into_inner().map_err(io::IntoInnerError::into_error);
-        file.and_then(|file| file.sync_all()).map_err(|error| failed(&self.path, "written", &error))
+        let close = |path: &Path, out: BufWriter<File>| {
+            let file = out.into_inner().map_err(io::IntoInnerError::into_error);
+            file.and_then(|file| file.sync_all()).map_err(|error| failed(path, "written", &error))
+        };
+        close(&self.origins_path, self.origins)?;
+        close(&self.path, self.out)
     }
 }
 

@@ -1,6 +1,7 @@
 //! One letter: what it says, and the row in it.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 /// A letter, as far as sending it again needs it.
 #[derive(Debug, Deserialize)]
@@ -14,6 +15,14 @@ pub(super) struct Letter {
     pub(super) code: Option<String>,
     /// The file that the row came from.
     pub(super) file: Option<String>,
+    /// The row's first line in it. People write letters: whatever stands there is no reason not to send the row.
+    #[serde(default)]
+    pub(super) line: Value,
+    /// How often the row was tried, if that is known.
+    #[serde(default)]
+    pub(super) attempt: Value,
+    /// The replay's own file that the row came from when it failed again.
+    pub(super) replay_file: Option<String>,
     row: Option<String>,
     row_base64: Option<String>,
     truncated_from_bytes: Option<u64>,
@@ -60,6 +69,7 @@ mod tests {
     fn rows_come_out_as_they_were() {
         assert_eq!(row(r#"{"source":"s","epoch":1,"reason":"r","row":"a \"ü\"\t"}"#), Ok("a \"ü\"\t".into()));
         assert_eq!(row(r#"{"sink":"k","row-base64":"/wA="}"#), Ok(vec![0xff, 0]));
+        assert_eq!(row(r#"{"source":"s","line":"about 7","attempt":-1,"row":"a"}"#), Ok(vec![b'a']));
         for (letter, part) in [
             (
                 r#"{"source":"s","file":"f","row":"a","truncated-from-bytes":70000}"#,

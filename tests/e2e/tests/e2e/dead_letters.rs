@@ -150,8 +150,19 @@ fn rows_that_fail_again_become_letters_again_and_can_be_replayed_again() {
     assert!(again.iter().all(|letter| letter.contains(r#""source":"flights""#)), "{again:?}");
     // The letters of the first replay are letters like any other.
     replay(&scene, &[]).expect(0).says(&["10 dead letters"]);
-    assert_eq!(scene.rows("dead").len(), 30);
-    assert_eq!(scene.rows("out").len(), 20);
+    let third = scene.rows("dead");
+    assert_eq!((third.len(), scene.rows("out").len()), (30, 20));
+    // All of them say where the row was first, and how often it was tried.
+    let mut tries = Vec::new();
+    for letter in third {
+        let letter: serde_json::Value = serde_json::from_str(&letter).expect("JSON");
+        assert_eq!(letter["file"], "in/a.jsonl", "{letter}");
+        tries.push((letter["line"].as_u64().expect("a line"), letter["attempt"].as_u64().expect("a number")));
+        assert_eq!(letter.get("replay-of").is_some(), letter["attempt"] != 1, "{letter}");
+    }
+    tries.sort_unstable();
+    let expected = (0..10).flat_map(|n| (1..=3).map(move |attempt| (n * 3 + 1, attempt)));
+    assert_eq!(tries, expected.collect::<Vec<_>>());
 }
 
 #[test]

@@ -41,6 +41,7 @@ pub(crate) fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<Sin
         id: PipelineId::new("test").expect("legal name"),
         fingerprint: "f".into(),
         sources: vec![SourceEntry {
+            origins: None,
             id: SourceId::new("lines").expect("legal name"),
             source: Arc::new(source),
             tasks,

@@ -352,9 +352,25 @@ fn too_many_files_in_one_part_are_refused_with_what_to_do() {
     let options = FileOptions { roll_bytes: 1, ..in_folders(FileFormat::JsonLines, "n={number}") };
     let mut writer = FileWriter::new(options, Some(&schema())).expect("fits");
     let error = (0..10).find_map(|n| writer.write(&noise(n * 1000..(n + 1) * 1000)).err()).expect("an end");
-    assert_eq!(error.kind, ColumnsErrorKind::BadOption);
+    assert_eq!(error.kind, ColumnsErrorKind::TooManyFiles);
     assert!(error.message.contains("n={number}"), "{error}");
     assert_eq!(writer.finish().expect_err("stays so").kind, ColumnsErrorKind::Internal);
+}
+
+#[test]
+fn folders_whose_rows_wait_for_a_file_crowd_a_part_too() {
+    // All rows of few folders are written at once, those of the others when the part ends.
+    let options = in_folders(FileFormat::JsonLines, "n={number}");
+    let mut writer = FileWriter::new(options, Some(&schema())).expect("fits");
+    writer.write(&noise(0..1000)).expect("writes");
+    assert!(!writer.crowded() && writer.open_files() < 1000);
+    writer.write(&noise(1000..2100)).expect("writes");
+    assert!(writer.crowded());
+    let files = put_together(&writer.finish().expect("finishes"));
+    assert_eq!(files.len(), 2100);
+    // The next part begins with none.
+    writer.write(&noise(0..1000)).expect("writes");
+    assert!(!writer.crowded());
 }
 
 #[test]

@@ -653,3 +653,57 @@ fn a_copy_that_has_just_begun_is_not_read_for_a_file_of_its_own_while_the_origin
         each_once(&f, &[('d', 20)]);
     }
 }
+
+/// What rotation by copying does, in a directory where copies are numbered.
+fn rotate(f: &Followed) {
+    let last = (1..).take_while(|number| f.dir.path().join(format!("app.log.{number}")).exists()).count();
+    for number in (1..=last).rev() {
+        f.rename(&format!("app.log.{number}"), &format!("app.log.{}", number + 1));
+    }
+    copy(f, "app.log", "app.log.1");
+    truncate(f, "app.log");
+}
+
+#[test]
+fn a_copy_made_between_a_look_and_the_first_reading_of_what_it_found_is_read() {
+    let _alone = alone();
+    for restart in [false, true] {
+        for (rotations, dated) in [(0, false), (1, false), (1, true), (3, false)] {
+            // Between two looks there is time.
+            let mut f = Followed::with("app.log", Format::Raw, |options| {
+                let poll = Duration::from_secs(3600);
+                options.follow = Some(FollowOptions { poll, ..FollowOptions::default() });
+            });
+            f.write("app.log", &lines('d', 5));
+            f.open();
+            f.read();
+            f.readers.clear();
+            rotate(&f);
+            f.append("app.log", &lines('e', 3));
+            f.open();
+            // Nobody has read that yet.
+            rotate(&f);
+            if dated {
+                f.rename("app.log.1", "app.log-20261130");
+                f.rename("app.log.2", "app.log.1");
+            }
+            f.append("app.log", &lines('f', 4));
+            f.call(0).unwrap();
+            each_once(&f, &[('d', 5), ('f', 4)]);
+            let kinds = ['g', 'h', 'i'];
+            for kind in &kinds[..rotations] {
+                rotate(&f);
+                f.append("app.log", &lines(*kind, 6));
+            }
+            if restart {
+                f.open();
+            }
+            for _ in 0..4 {
+                f.runtime.block_on(tokio::time::advance(Duration::from_secs(7200)));
+                f.read();
+            }
+            let rest = kinds[..rotations].iter().map(|kind| (*kind, 6));
+            each_once(&f, &[('d', 5), ('e', 3), ('f', 4)].into_iter().chain(rest).collect::<Vec<_>>());
+        }
+    }
+}

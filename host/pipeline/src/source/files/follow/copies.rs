@@ -34,7 +34,8 @@ impl Registry {
         }
         for number in shrunk {
             let Some(generation) = self.generations.get(&number) else { continue };
-            if round.unsettled.contains(&generation.path) {
+            let path = generation.path.clone();
+            if round.unsettled.contains(&path) {
                 continue;
             }
             match found.remove(&number).and_then(|copy| self.take_copy(copy, strangers)) {
@@ -52,6 +53,7 @@ impl Registry {
                         self.add(new);
                     }
                 }
+                None if self.may_be_missed(round) => drop(round.unsettled.insert(path)),
                 None => self.start_again(number, round.opening)?,
             }
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::look::Seen;
+use super::look::{Age, Seen};
 use crate::source::files::position::{FileId, HEAD, Position, SHORTEST, open_file, read_at, read_tail};
 use crate::source::window::digest;
 
@@ -58,6 +58,9 @@ pub(super) struct Generation {
     pub(super) unwatched: bool,
     /// The last look found it under a name that a pattern matches.
     pub(super) listed: bool,
+    /// It was not looked around since it was begun to be read: what was read first need not be what was there when it
+    /// was found.
+    pub(super) fresh: bool,
     /// Of which other file it looks like a copy. Somebody was told.
     pub(super) held: Option<u64>,
     /// Read before this one: what was under its name before.
@@ -90,6 +93,7 @@ impl Generation {
             verified: position_is_new,
             unwatched: true,
             listed: false,
+            fresh: !position_is_new,
             held: None,
             after: None,
             refused: 0,
@@ -192,6 +196,7 @@ impl Generation {
 
     /// What was read moves its position; name and inode are the registry's.
     pub(super) fn advance(&mut self, read: &Position) {
+        self.fresh |= self.position.offset == 0 && read.offset > 0;
         let Position { file, name, .. } = std::mem::replace(&mut self.position, Position::nowhere());
         self.position = Position { file, name, ..read.clone() };
     }
@@ -217,13 +222,23 @@ impl Generation {
         !self.label.strip_prefix(self.name()).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
     }
 
+    /// Another file had the log's name before.
+    pub(super) fn is_later(&self) -> bool {
+        self.log().len() < self.label.len()
+    }
+
+    /// Under the log's own name.
+    pub(super) fn is_current(&self) -> bool {
+        self.place == Place::Here && self.name() == self.log()
+    }
+
     pub(super) fn shrank(&self) -> bool {
         self.changed || self.size < self.position.offset
     }
 
     /// To tell which of the files of a log came first: by their creation, because a program may write to the older one
     /// for longer; if that is not known by the last change.
-    pub(super) fn age(&self) -> (Option<u64>, (i64, i64)) {
+    pub(super) fn age(&self) -> Age {
         (self.position.file.and_then(|file| file.born), self.modified)
     }
 

@@ -4,12 +4,15 @@ use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{File, Metadata};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::source::SourceError;
 use crate::source::files::discover;
 use crate::source::files::position::{FileId, open_file};
+
+/// When a file was created, if the disk tells, and when it was changed last.
+pub(super) type Age = (Option<u64>, (i64, i64));
 
 /// A file as it was seen.
 #[derive(Debug, Clone)]
@@ -63,7 +66,7 @@ impl Seen {
     }
 
     /// As of a generation.
-    pub(super) fn age(&self) -> (Option<u64>, (i64, i64)) {
+    pub(super) fn age(&self) -> Age {
         (self.id.born, self.modified)
     }
 
@@ -185,26 +188,69 @@ fn see(base: &Path, path: PathBuf, absolute: bool) -> Result<Option<Seen>, Sourc
     Seen::of(name, path.clone(), data).map_err(|error| SourceError::Io { path, error })
 }
 
-/// All files directly in these directories, whether a pattern matches them or not.
-pub(super) fn neighbours(base: &Path, folders: &BTreeSet<PathBuf>) -> Look {
-    let mut all = Unique::default();
-    let mut problems = Vec::new();
-    for folder in folders {
-        let entries = match std::fs::read_dir(folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => {
-                problems.push(SourceError::Io { path: folder.clone(), error });
-                continue;
+/// How often directories are listed until nothing moves in them any more.
+const LISTINGS: usize = 10;
+
+/// All files directly in some directories, whether a pattern matches them or not.
+pub(super) struct Around {
+    /// The oldest first.
+    pub(super) files: Vec<Seen>,
+    pub(super) problems: Vec<SourceError>,
+    /// None was missed.
+    pub(super) complete: bool,
+}
+
+/// What is directly in these directories. A listing may miss a file that is renamed while it is made, so another one is
+/// made until it shows what the one before did.
+pub(super) fn neighbours(base: &Path, folders: &BTreeSet<PathBuf>) -> Around {
+    let mut listing = Listing::of(folders);
+    let mut seen = HashMap::new();
+    let mut complete = false;
+    for _ in 0..LISTINGS {
+        for (path, inode) in &listing.entries {
+            if seen.get(path).is_none_or(|(known, _)| known != inode) {
+                seen.insert(path.clone(), (*inode, see_neighbour(base, path)));
             }
-        };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            let Ok(name) = discover::name(base, &path, !path.starts_with(base)) else { continue };
-            // What leads nowhere, or where nobody may look, is no file of this directory.
-            Seen::at(&name, &path).ok().flatten().into_iter().for_each(|seen| all.add(seen));
+        }
+        let again = Listing::of(folders);
+        complete = again.entries == listing.entries;
+        seen.retain(|path, (inode, _)| again.entries.get(path) == Some(inode));
+        listing = again;
+        if complete {
+            break;
         }
     }
+    let mut all = Unique::default();
+    for (_, (_, seen)) in seen {
+        seen.into_iter().for_each(|seen| all.add(seen));
+    }
     sort(&mut all.files);
-    Look { files: all.files, problems }
+    Around { files: all.files, problems: listing.problems, complete }
+}
+
+/// What leads nowhere, or where nobody may look, is no file of a directory.
+fn see_neighbour(base: &Path, path: &Path) -> Option<Seen> {
+    let name = discover::name(base, path, !path.starts_with(base)).ok()?;
+    Seen::at(&name, path).ok().flatten()
+}
+
+/// Names and inodes, as directories tell of them.
+#[derive(Default)]
+struct Listing {
+    entries: HashMap<PathBuf, u64>,
+    problems: Vec<SourceError>,
+}
+
+impl Listing {
+    fn of(folders: &BTreeSet<PathBuf>) -> Self {
+        let mut listing = Self::default();
+        for folder in folders {
+            match std::fs::read_dir(folder) {
+                Ok(entries) => listing.entries.extend(entries.flatten().map(|entry| (entry.path(), entry.ino()))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => listing.problems.push(SourceError::Io { path: folder.clone(), error }),
+            }
+        }
+        listing
+    }
 }

@@ -13,8 +13,11 @@
 //! - **Renamed and created anew**, as rotation does: the old file is read to its end, under whatever name it has in its
 //!   directory now, or without any while it is open; then the new one. Several rotations between two looks: files that
 //!   came and went in between are known by their names (the log's, with a number or a date), and by having been written
-//!   after the last one that was known. A pattern may match rotated names too; nothing is read twice. What was rotated
-//!   to a name that no pattern matches before the first checkpoint knew of the log is not read.
+//!   after the last one that was known to be rotated at the look before. A file that was rotated away between being found
+//!   and being read is one of them. A listing may miss what is renamed while it is made: directories are listed until two
+//!   listings are the same, and if they never are, nothing is concluded for forty looks. A pattern may match rotated names
+//!   too; nothing is read twice. What was rotated to a name that no pattern matches before the first checkpoint knew of the
+//!   log is not read.
 //! - **Copied and truncated**: a file that became shorter, or begins otherwise, is read from its start; before that the
 //!   copy is read from where the original was left, if one is found in its directory, under whatever name it has by then.
 //!   If not, a warning tells from which line on rows may be lost. What is written between copying and truncating is lost

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use super::OnLostRows;
 use super::copies;
 use super::generation::{Generation, Place};
-use super::look::{self, Look, Paths, Seen};
+use super::look::{self, Age, Look, Paths, Seen};
 use super::names;
 use super::registry::Registry;
 use super::strangers::Strangers;
 use crate::source::SourceError;
+
+/// Looks in a row that may have missed files, until what they did not find is taken for lost.
+const INCOMPLETE_TOLD: u32 = 40;
 
 /// What one look has shown so far.
 #[derive(Default)]
@@ -34,6 +37,10 @@ pub(super) struct Round {
     /// The newest file under the path each had before.
     before: HashMap<PathBuf, u64>,
     folders: BTreeSet<PathBuf>,
+    /// Files that were rotated when the last look was done, and when each was created.
+    rotated: HashMap<u64, Option<u64>>,
+    /// Files may have been missed around: they were renamed all the time.
+    pub(super) incomplete: bool,
 }
 
 impl Round {
@@ -57,7 +64,8 @@ impl Registry {
             return Err(super::compressed(&packed.name));
         }
         let matched = look.paths();
-        let mut round = Round { opening, problems: look.problems, ..Round::default() };
+        let rotated = self.unclear.take().unwrap_or_else(|| self.rotated());
+        let mut round = Round { opening, rotated, problems: look.problems, ..Round::default() };
         self.refuse(&mut round)?;
         let mut strangers = Strangers::new(look.files);
         self.recognise(&mut strangers, &mut round);
@@ -68,19 +76,47 @@ impl Registry {
             let around = look::neighbours(&self.base, &round.folders);
             around.files.into_iter().for_each(|seen| strangers.add(seen));
             round.problems.extend(around.problems);
+            round.incomplete = !around.complete;
             strangers.refresh();
             self.refuse(&mut round)?;
             self.drop_known(&mut strangers, &round.absent);
             self.find_missing(&mut strangers, &mut round)?;
             self.find_copies(&mut strangers, &mut round)?;
-            self.find_rotated_between(&mut strangers, &matched, &round.logs);
+            self.find_rotated_between(&mut strangers, &matched, &round);
         }
+        self.judge_round(&mut round);
         self.take_in(strangers, &matched, &round);
         self.let_go(&matched);
         self.make_ready();
         tell_ended(&round.ended);
         self.tell(round.problems);
         Ok(())
+    }
+
+    /// Where files may have been missed, the next look has to find them too.
+    fn judge_round(&mut self, round: &mut Round) {
+        self.incomplete = if round.incomplete { self.incomplete + 1 } else { 0 };
+        if self.incomplete == INCOMPLETE_TOLD {
+            let folders: Vec<_> = round.folders.iter().map(|folder| folder.display().to_string()).collect();
+            tracing::warn!(
+                "in {}: files are renamed faster than they can be listed; what is missing there is taken for lost",
+                folders.join(", ")
+            );
+        }
+        if round.incomplete {
+            self.unclear = Some(std::mem::take(&mut round.rotated));
+        }
+    }
+
+    /// Whether what was not found may yet be: it was only missed.
+    pub(super) fn may_be_missed(&self, round: &Round) -> bool {
+        round.incomplete && self.incomplete < INCOMPLETE_TOLD
+    }
+
+    /// Files that are not under the name of their log. All that were rotated before them are known, or were.
+    fn rotated(&self) -> HashMap<u64, Option<u64>> {
+        let rotated = self.generations.iter().filter(|(_, generation)| !generation.is_current());
+        rotated.map(|(number, generation)| (*number, generation.age().0)).collect()
     }
 
     /// What cannot be looked at is an error at the start.
@@ -124,6 +160,9 @@ impl Registry {
                 generation.modified != seen.modified && (seen.size <= generation.dry || generation.has_more());
             if let Some(before) = generation.found(&seen) {
                 round.happened(number, generation, before);
+            }
+            if std::mem::take(&mut generation.fresh) && generation.is_later() {
+                round.happened(number, generation, generation.path.clone());
             }
             let shorter = generation.size < generation.most;
             let known = (generation.verified && !touched && !shorter) || check(generation, &seen);
@@ -225,17 +264,20 @@ impl Registry {
             if round.unsettled.contains(&generation.path) {
                 continue;
             }
-            let taken = strangers.at(&generation.path).is_some();
+            let generation_path = generation.path.clone();
+            let taken = strangers.at(&generation_path).is_some();
             match found.remove(&number).and_then(|copy| self.take_copy(copy, strangers)) {
                 Some(copy) => self.go_on(number, &copy)?,
+                None if self.may_be_missed(round) => drop(round.unsettled.insert(generation_path)),
                 None => self.is_gone(number, taken, round)?,
             }
         }
         Ok(())
     }
 
-    pub(super) fn list_again(&self, strangers: &mut Strangers, round: &Round) {
+    pub(super) fn list_again(&self, strangers: &mut Strangers, round: &mut Round) {
         let around = look::neighbours(&self.base, &round.folders);
+        round.incomplete |= !around.complete;
         around.files.into_iter().for_each(|seen| strangers.add(seen));
         self.drop_known(strangers, &round.absent);
     }
@@ -289,19 +331,30 @@ impl Registry {
         Ok(())
     }
 
-    /// Several rotations between two looks leave files that never were seen under a name that a pattern matches.
-    fn find_rotated_between(&mut self, strangers: &mut Strangers, matched: &Paths, logs: &BTreeSet<String>) {
-        let mut newest: HashMap<String, u64> = HashMap::new();
-        for (number, generation) in &self.generations {
+    /// Several rotations between two looks leave files that never were seen under a name that a pattern matches: such as
+    /// came after the last one that had been rotated when the last look was done. Those that were found since tell only
+    /// where there was none: one before them may have been missed.
+    fn find_rotated_between(&mut self, strangers: &mut Strangers, matched: &Paths, round: &Round) {
+        let mut newest: HashMap<String, (u64, Age)> = HashMap::new();
+        let mut measure = |number: u64, log: &str, age: Age| {
+            let last = newest.entry(log.to_owned()).or_insert((number, age));
+            if age > last.1 {
+                *last = (number, age);
+            }
+        };
+        let (before, since): (Vec<_>, Vec<_>) = self
+            .generations
+            .iter()
             // What is under the log's own name now comes last, and is no measure.
-            let current = generation.place == Place::Here && generation.name() == generation.log();
-            if current || !logs.contains(generation.log()) {
-                continue;
-            }
-            let last = newest.entry(generation.log().to_owned()).or_insert(*number);
-            if self.generations.get(last).is_some_and(|last| generation.age() > last.age()) {
-                *last = *number;
-            }
+            .filter(|(_, generation)| !generation.is_current() && round.logs.contains(generation.log()))
+            .partition(|(number, _)| round.rotated.contains_key(number));
+        for (number, generation) in &before {
+            let born = round.rotated.get(*number).copied().flatten();
+            measure(**number, generation.log(), (born, generation.age().1));
+        }
+        let measured: HashSet<&str> = before.iter().map(|(_, generation)| generation.log()).collect();
+        for (number, generation) in since.into_iter().filter(|(_, generation)| !measured.contains(generation.log())) {
+            measure(*number, generation.log(), generation.age());
         }
         // The oldest comes first.
         let mut by_age: Vec<usize> = (0..strangers.files.len()).collect();
@@ -312,20 +365,22 @@ impl Registry {
             };
             let log =
                 names::origins(&seen.name).find(|log| newest.contains_key(log) && names::is_rotated(&seen.name, log));
-            let Some((log, before)) = log.and_then(|log| newest.get(&log).map(|before| (log.clone(), *before))) else {
+            let Some((log, (before, age))) = log.and_then(|log| newest.get(&log).map(|before| (log.clone(), *before)))
+            else {
                 continue;
             };
             // Older ones were read, and forgotten since; or were there before anything was.
-            let Some(generation) = self.generations.get(&before).filter(|before| seen.age() >= before.age()) else {
+            let Some(generation) = self.generations.get(&before).filter(|_| seen.age() >= age) else {
                 continue;
             };
+            let age = seen.age();
             let (task, Some(seen)) = (generation.task, strangers.files[index].take()) else { continue };
             tracing::info!("{} was rotated out of {log} before it was seen there; it is read too", seen.name);
             let label = self.label(&log, task);
             let mut new = Generation::of(label, task, &seen);
             new.after = Some(before);
             let number = self.add(new);
-            newest.insert(log, number);
+            newest.insert(log, (number, age));
         }
     }
 

@@ -1,6 +1,7 @@
 //! Every followed file of a source: what is known of it, whose it is, and what a look at the directories changes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,6 +54,10 @@ pub(super) struct Registry {
     open: VecDeque<u64>,
     /// Problems that were told, until they are gone.
     told: BTreeSet<String>,
+    /// Looks in a row that may have missed files.
+    pub(super) incomplete: u32,
+    /// What had been rotated when the last look was done that missed none, if the last one may have.
+    pub(super) unclear: Option<HashMap<u64, Option<u64>>>,
 }
 
 impl Registry {
@@ -84,6 +89,8 @@ impl Registry {
             gone: VecDeque::new(),
             open: VecDeque::new(),
             told: BTreeSet::new(),
+            incomplete: 0,
+            unclear: None,
             base,
         };
         registry.restore(restored);
@@ -454,7 +461,11 @@ impl Registry {
         let originals = originals.filter_map(|number| Some((number, self.generations.get(&number)?)));
         let mut seen = None;
         for (original, known) in originals {
-            let refuse = |error| Judged::Refused(SourceError::Io { path: generation.path.clone(), error });
+            let refuse = |error: io::Error| match error.kind() {
+                // Renamed in this moment: for the next look to tell.
+                io::ErrorKind::NotFound | io::ErrorKind::Other => Judged::Later,
+                _ => Judged::Refused(SourceError::Io { path: generation.path.clone(), error }),
+            };
             let seen = match &seen {
                 Some(seen) => seen,
                 None => match generation.seen() {

@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use tidegate_server::ErrorKind;
+
 /// Exit codes. They never change their meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -12,8 +14,9 @@ pub(crate) enum Exit {
     Failed = 1,
     /// The command line or the pipeline file is wrong.
     Usage = 2,
-    /// Refused: log and destination disagree, the file or the input does not fit the state, or the guarantee is too weak.
-    /// Nothing at any destination was changed.
+    /// Refused: log and destination disagree, the file or the input does not fit the state, the input is not what the file
+    /// says, or the guarantee is too weak. Starting again does not help; what refuses before the run changes nothing at any
+    /// destination.
     Refused = 3,
     /// Stopped with epochs that are sealed and not yet committed. Starting again finishes them.
     InDoubt = 4,
@@ -35,7 +38,8 @@ Exit codes:
     0  finished, or stopped with everything committed; also when nothing was to be done
     1  failed; starting again may help
     2  the command line or the pipeline file is wrong
-    3  refused: log and destination disagree, the file or the input does not fit the state, or the guarantee is too weak
+    3  refused: log and destination disagree, the file or the input does not fit the state, the input is not what the
+       file says, or the guarantee is too weak
     4  stopped with epochs sealed and not yet committed; starting again finishes them
     5  blocked: a person must decide, see `tidegate resolve`
     6  another process, or a newer run, owns the pipeline
@@ -66,6 +70,18 @@ impl Exit {
     ];
 }
 
+impl From<ErrorKind> for Exit {
+    fn from(kind: ErrorKind) -> Exit {
+        match kind {
+            ErrorKind::Config => Exit::Usage,
+            ErrorKind::Refused => Exit::Refused,
+            ErrorKind::NotOwner => Exit::Owned,
+            ErrorKind::Log => Exit::Log,
+            ErrorKind::Failed => Exit::Failed,
+        }
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
@@ -82,6 +98,6 @@ mod tests {
             let start = format!("{:>5}  ", exit as u8);
             assert!(EXIT_CODES.lines().any(|line| line.starts_with(&start)), "{exit:?}");
         }
-        assert_eq!(EXIT_CODES.lines().count(), Exit::ALL.len() + 1);
+        assert_eq!(EXIT_CODES.lines().filter(|line| !line.starts_with("       ")).count(), Exit::ALL.len() + 1);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::MultiProgress;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tidegate_server::{ErrorKind, ServerError};
+use tidegate_server::ServerError;
 
 use crate::exit::Exit;
 
@@ -26,14 +26,7 @@ impl Failure {
     }
 
     pub(crate) fn of(error: &ServerError) -> Self {
-        let exit = match error.kind() {
-            ErrorKind::Config => Exit::Usage,
-            ErrorKind::Refused => Exit::Refused,
-            ErrorKind::NotOwner => Exit::Owned,
-            ErrorKind::Log => Exit::Log,
-            ErrorKind::Failed => Exit::Failed,
-        };
-        Self { exit, messages: error.messages() }
+        Self { exit: error.kind().into(), messages: error.messages() }
     }
 
     /// For machines: `event` is what the object is called.

@@ -65,7 +65,7 @@ pub(crate) struct Built {
 pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerError> {
     let mut sources = BTreeMap::new();
     for (id, section) in &file.sources {
-        let built = build(file, section).map_err(|error| ServerError::Source { source: id.clone(), error })?;
+        let built = build(file, section).map_err(|error| ServerError::of_source(file, id, error))?;
         sources.insert(id.clone(), built);
     }
     let mut sinks = BTreeMap::new();
@@ -205,7 +205,7 @@ impl Assembled {
             }
             let entry = SinkEntry {
                 id,
-                plugin: wrap(admission.bind(&self.file.pipeline.state)?),
+                plugin: wrap(admission.bind(&self.file)?),
                 binding,
                 subtasks: section.subtasks,
                 route: shapes::route(&section.route),

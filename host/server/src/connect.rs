@@ -18,7 +18,7 @@ use tidegate_protocol::plugin::{
 use crate::assemble::Assembled;
 use crate::config::SinkSection;
 use crate::edits::{Finding, Verdict};
-use crate::error::ServerError;
+use crate::error::{ErrorKind as Kind, ServerError};
 use crate::faults::Directories;
 use crate::state::State;
 
@@ -73,7 +73,8 @@ impl Place<'_> {
 
     fn told(&self, verdict: Verdict, what: &str) -> Finding {
         let Place { sink, name, path } = self;
-        Finding::new(verdict, format!("sink `{sink}`: {} (granted as `{name}`) {what}", path.display()))
+        let message = format!("sink `{sink}`: {} (granted as `{name}`) {what}", path.display());
+        Finding::new(verdict, message).of_kind(Kind::Failed)
     }
 }
 
@@ -120,15 +121,15 @@ async fn ask(
 ) -> Option<Finding> {
     let admission = assembled.sinks.get(sink)?;
     let pipeline = &assembled.file.pipeline;
-    let plugin = match admission.bind(&pipeline.state) {
+    let plugin = match admission.bind(&assembled.file) {
         Ok(plugin) => plugin,
-        Err(error) => return Some(Finding::new(Verdict::Refused, format!("sink `{sink}`: {error}"))),
+        Err(error) => return Finding::of_error(&error).pop(),
     };
     let hash = SinkHash::of(&pipeline.name, sink);
     let config = admission.binding.config.as_str().into();
     let ctx = CallContext { sink: sink.clone(), sink_hash: hash, run, config, attempt: 1 };
     let fault = calls(plugin.as_ref(), ctx, section.limits.call_time.saturating_add(GRACE)).await.err()?;
-    let finding = Finding::new(Verdict::Refused, directories.words(sink, None, &fault));
+    let finding = Finding::new(Verdict::Refused, directories.words(sink, None, &fault)).of_kind(Kind::Failed);
     Some(match directories.mending(sink, &fault) {
         Some(mending) => finding.hint(mending),
         None => finding,

@@ -10,6 +10,7 @@ use tidegate_protocol::history::{History, SealedEpoch};
 use tidegate_protocol::ids::{EpochRef, SinkId};
 use tidegate_protocol::record::Binding;
 
+use crate::error::{ErrorKind, ServerError};
 use crate::graph;
 
 /// What an edit, or a fact about a pipeline, amounts to.
@@ -36,6 +37,9 @@ pub struct Finding {
     /// What it is about, so that nothing is told twice.
     #[serde(skip)]
     about: About,
+    /// What to do about it, if it is refused.
+    #[serde(skip)]
+    pub(crate) kind: ErrorKind,
 }
 
 /// What a finding is about.
@@ -48,12 +52,25 @@ enum About {
 
 impl Finding {
     pub(crate) fn new(verdict: Verdict, message: impl Into<String>) -> Self {
-        Self { verdict, message: message.into(), hints: Vec::new(), about: About::Other }
+        Self { verdict, message: message.into(), hints: Vec::new(), about: About::Other, kind: ErrorKind::Refused }
     }
 
     /// About how a source goes on.
     pub(crate) fn of_source(id: &str, verdict: Verdict, what: impl fmt::Display) -> Self {
         Self { about: About::Source(id.to_owned()), ..Self::new(verdict, format!("source `{id}`: {what}")) }
+    }
+
+    /// Why a pipeline would not start.
+    pub(crate) fn of_error(error: &ServerError) -> Vec<Self> {
+        let refused = |(message, hints): (String, Vec<String>)| {
+            hints.into_iter().fold(Finding::new(Verdict::Refused, message), Finding::hint).of_kind(error.kind())
+        };
+        error.messages().into_iter().map(refused).collect()
+    }
+
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.kind = kind;
+        self
     }
 
     /// Whether a source cannot go on.

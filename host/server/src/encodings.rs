@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Encoding;
 
-use crate::config::{Format, PipelineFile, Route, SinkFormat, SinkSection, TransformSection};
-use crate::error::ServerError;
+use crate::config::{
+    ConfigError, Format, PipelineFile, Route, SinkFormat, SinkSection, TransformSection, of_sink, of_source,
+};
 
 /// The choice for a pipeline.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub(crate) fn choose(
     file: &PipelineFile,
     offered: &BTreeMap<SourceId, Vec<Encoding>>,
     accepted: &BTreeMap<SinkId, Vec<Encoding>>,
-) -> Result<Encodings, ServerError> {
+) -> Result<Encodings, ConfigError> {
     let mut typed = BTreeMap::new();
     for (id, section) in &file.sources {
         let Some(rows) = section.kind.rows() else { continue };
@@ -51,7 +52,7 @@ fn settle(
     offered: &BTreeMap<SourceId, Vec<Encoding>>,
     accepted: &BTreeMap<SinkId, Vec<Encoding>>,
     mut typed: BTreeMap<SourceId, String>,
-) -> Result<Encodings, ServerError> {
+) -> Result<Encodings, ConfigError> {
     spread(file, &mut typed)?;
     let Misfit { error, sources, cause } = match attempt(file, offered, accepted, &typed) {
         Ok(encodings) => return Ok(Encodings { typed, ..encodings }),
@@ -86,7 +87,7 @@ fn needs_columns(section: &SinkSection) -> Option<&'static str> {
 ///
 /// # Errors
 /// A source's rows have no columns.
-fn spread(file: &PipelineFile, typed: &mut BTreeMap<SourceId, String>) -> Result<(), ServerError> {
+fn spread(file: &PipelineFile, typed: &mut BTreeMap<SourceId, String>) -> Result<(), ConfigError> {
     loop {
         let before = typed.len();
         for (id, section) in &file.sinks {
@@ -103,22 +104,23 @@ fn spread(file: &PipelineFile, typed: &mut BTreeMap<SourceId, String>) -> Result
         }
     }
     for (id, cause) in typed {
-        let why = match file.sources.get(id).map(|section| section.kind.rows()) {
-            Some(Some(rows)) if rows.format == Format::Raw => "its rows are raw",
-            Some(None) => "its rows are made from a seed",
+        let (key, why) = match file.sources.get(id).map(|section| section.kind.rows()) {
+            Some(Some(rows)) if rows.format == Format::Raw => ("format", "its rows are raw"),
+            Some(None) => ("kind", "its rows are made from a seed"),
             _ => continue,
         };
-        return Err(ServerError::Fit {
-            problem: format!("{cause}: this needs rows with columns, and source `{id}` has none, since {why}"),
-            hints: vec![format!("take a source with a format that has columns, such as json-lines, instead of `{id}`")],
-        });
+        return Err(file.wrong(
+            &of_source(id, &[key]),
+            format!("{cause}: this needs rows with columns, and source `{id}` has none, since {why}"),
+            vec![format!("take a source with a format that has columns, such as json-lines, instead of `{id}`")],
+        ));
     }
     Ok(())
 }
 
 /// Why there is no encoding, and the sources for which there may be one if their rows travel as columns.
 struct Misfit {
-    error: ServerError,
+    error: ConfigError,
     sources: Vec<SourceId>,
     cause: String,
 }
@@ -141,26 +143,27 @@ fn attempt(
         };
         let files = section.files.is_some();
         if files && !accepted.contains(&Encoding::Files) {
-            let error = ServerError::Fit {
-                problem: format!(
-                    "sink `{id}` has `files`, but its plugin takes no whole files: it accepts {}",
-                    list(accepted)
-                ),
-                hints: vec![
-                    "choose a plugin that accepts files, or one of the formats that this one accepts".to_owned(),
-                ],
+            let (key, what) = match file.places.is_there(&of_sink(&id, &["files"])) {
+                true => ("files", "`files`"),
+                false => ("format", "format = \"parquet\""),
             };
+            let error = file.wrong(
+                &of_sink(&id, &[key]),
+                format!("sink `{id}` has {what}, but its plugin takes no whole files: it accepts {}", list(accepted)),
+                vec!["choose a plugin that accepts files, or one of the formats that this one accepts".to_owned()],
+            );
             return Err(Box::new(Misfit { error, sources: Vec::new(), cause: String::new() }));
         }
         if section.sources.iter().any(|source| typed.contains_key(source)) {
-            let encoding = if files { Encoding::Files } else { of_columns(&id, section, accepted).map_err(misfit)? };
+            let encoding =
+                if files { Encoding::Files } else { of_columns(file, &id, section, accepted).map_err(misfit)? };
             chosen.sinks.insert(id, encoding);
             continue;
         }
         let wanted = match (files, section.format) {
             (true, Some(SinkFormat::Raw)) => vec![Encoding::Raw],
             (true, _) => vec![Encoding::JsonLines],
-            (false, _) => wanted(&id, section, accepted, dead_letter).map_err(misfit)?,
+            (false, _) => wanted(file, &id, section, accepted, dead_letter).map_err(misfit)?,
         };
         let offers: Vec<_> =
             section.sources.iter().map(|source| (source, offered.get(source).unwrap_or(&none))).collect();
@@ -172,10 +175,11 @@ fn attempt(
         let Some(encoding) = best else {
             let offers: Vec<_> =
                 offers.iter().map(|(source, offer)| format!("source `{source}` offers {}", list(offer))).collect();
-            return Err(misfit(ServerError::Fit {
-                problem: format!("sink `{id}` takes {}, but {}", list(&wanted), offers.join(", ")),
-                hints: vec!["change `format` of the sink or of the source".to_owned()],
-            }));
+            return Err(misfit(file.wrong(
+                &of_sink(&id, &["format"]),
+                format!("sink `{id}` takes {}, but {}", list(&wanted), offers.join(", ")),
+                vec!["change `format` of the sink or of the source".to_owned()],
+            )));
         };
         asked.insert(id.clone(), encoding);
         chosen.sinks.insert(id, if files { Encoding::Files } else { encoding });
@@ -194,10 +198,11 @@ fn attempt(
         let Some(encoding) = found else {
             let takers: Vec<_> = takers.iter().map(|(id, to)| format!("sink `{id}` takes {}", to)).collect();
             return Err(Box::new(Misfit {
-                error: ServerError::Fit {
-                    problem: format!("source `{source}` is read once and cannot serve both: {}", takers.join(", ")),
-                    hints: vec!["give these sinks the same `format`, or read the rows with two sources".to_owned()],
-                },
+                error: file.wrong(
+                    &of_source(source, &["format"]),
+                    format!("source `{source}` is read once and cannot serve both: {}", takers.join(", ")),
+                    vec!["give these sinks the same `format`, or read the rows with two sources".to_owned()],
+                ),
                 sources: vec![source.clone()],
                 cause: format!("the sinks of source `{source}` take different encodings"),
             }));
@@ -209,7 +214,12 @@ fn attempt(
 
 /// The encoding in which a plugin is handed rows that travel as columns: the first that it accepts, or the one that the
 /// file names. Lines of JSON stand for opaque records.
-fn of_columns(id: &SinkId, section: &SinkSection, accepted: &[Encoding]) -> Result<Encoding, ServerError> {
+fn of_columns(
+    file: &PipelineFile,
+    id: &SinkId,
+    section: &SinkSection,
+    accepted: &[Encoding],
+) -> Result<Encoding, ConfigError> {
     let named = section.format.map(|format| match format {
         SinkFormat::Csv => Encoding::Csv,
         SinkFormat::ArrowStream => Encoding::ArrowStream,
@@ -217,14 +227,23 @@ fn of_columns(id: &SinkId, section: &SinkSection, accepted: &[Encoding]) -> Resu
     });
     let written = [Encoding::JsonLines, Encoding::Csv, Encoding::ArrowStream];
     let mut fit = accepted.iter().copied().filter(|encoding| written.contains(encoding));
-    fit.find(|encoding| named.is_none_or(|named| named == *encoding)).ok_or_else(|| ServerError::Fit {
-        problem: format!(
+    fit.find(|encoding| named.is_none_or(|named| named == *encoding)).ok_or_else(|| {
+        let message = format!(
             "the rows of sink `{id}` have columns and can be handed over as {}, but its plugin accepts {}",
             list(named.as_ref().map_or(&written[..], std::slice::from_ref)),
             list(accepted)
-        ),
-        hints: vec!["change `format` of the sink, or choose another plugin".to_owned()],
+        );
+        let or = "change `format` of the sink, or choose another plugin";
+        file.wrong(&of_sink(id, &["format"]), message, whole_files(id, accepted, or))
     })
+}
+
+/// How to mend a format that a plugin does not accept row by row: `or`, if whole files do not do.
+fn whole_files(id: &SinkId, accepted: &[Encoding], or: &str) -> Vec<String> {
+    let table = of_sink(id, &["files"]).join(".");
+    let files = format!("add the table [{table}]: then the host writes whole files in this format, which it accepts");
+    let files = accepted.contains(&Encoding::Files).then_some(files);
+    files.into_iter().chain([or.to_owned()]).collect()
 }
 
 /// Lines of JSON are opaque records, too.
@@ -234,11 +253,12 @@ fn serves(from: Encoding, to: Encoding) -> bool {
 
 /// What the sink may be handed, best first: the plugin's list, narrowed by the file.
 fn wanted(
+    file: &PipelineFile,
     id: &SinkId,
     section: &SinkSection,
     accepted: &[Encoding],
     dead_letter: bool,
-) -> Result<Vec<Encoding>, ServerError> {
+) -> Result<Vec<Encoding>, ConfigError> {
     let named = section.format.map(|format| match format {
         SinkFormat::JsonLines => Encoding::JsonLines,
         SinkFormat::Csv => Encoding::Csv,
@@ -247,9 +267,10 @@ fn wanted(
         SinkFormat::Parquet => Encoding::Files,
     });
     let keyed = matches!(section.route, Route::Key(_));
-    let only_json = |why: &str| ServerError::Fit {
-        problem: format!("sink `{id}` must be handed json-lines, because {why}"),
-        hints: vec!["remove `format`, or choose a plugin that accepts json-lines".to_owned()],
+    let wrong = |problem: String, hints| Err(file.wrong(&of_sink(id, &["format"]), problem, hints));
+    let only_json = |why: &str| {
+        let hint = "remove `format`, or choose a plugin that accepts json-lines";
+        wrong(format!("sink `{id}` must be handed json-lines, because {why}"), vec![hint.to_owned()])
     };
     let wanted: Vec<_> = accepted
         .iter()
@@ -260,20 +281,17 @@ fn wanted(
         .collect();
     match (wanted.is_empty(), named) {
         (false, _) => Ok(wanted),
-        (true, _) if dead_letter => Err(only_json("dead letters are JSON")),
-        (true, _) if keyed => Err(only_json("it routes by a field")),
-        (true, Some(named)) => Err(ServerError::Fit {
-            problem: format!("sink `{id}` has format = \"{}\", but its plugin accepts {}", named, list(accepted)),
-            hints: vec![],
-        }),
-        (true, None) if accepted.contains(&Encoding::Files) => Err(ServerError::Fit {
-            problem: format!("the plugin of sink `{id}` accepts whole files only"),
-            hints: vec![format!("add the table [sinks.{id}.files]")],
-        }),
-        (true, None) => Err(ServerError::Fit {
-            problem: format!("the plugin of sink `{id}` accepts no encoding at all"),
-            hints: vec![],
-        }),
+        (true, _) if dead_letter => only_json("dead letters are JSON"),
+        (true, _) if keyed => only_json("it routes by a field"),
+        (true, Some(named)) => wrong(
+            format!("sink `{id}` has format = \"{}\", but its plugin accepts {}", named, list(accepted)),
+            whole_files(id, accepted, "change `format` of the sink, or choose another plugin"),
+        ),
+        (true, None) if accepted.contains(&Encoding::Files) => wrong(
+            format!("the plugin of sink `{id}` accepts whole files only"),
+            vec![format!("add the table [{}]", of_sink(id, &["files"]).join("."))],
+        ),
+        (true, None) => wrong(format!("the plugin of sink `{id}` accepts no encoding at all"), vec![]),
     }
 }
 
@@ -308,7 +326,11 @@ mod tests {
         let file = crate::config::parse(&text, Path::new("p.toml"), Path::new("/b")).unwrap();
         let offered = offers.iter().map(|(id, list)| (SourceId::new(*id).unwrap(), list.to_vec())).collect();
         let accepted = accepts.iter().map(|(id, list)| (SinkId::new(*id).unwrap(), list.to_vec())).collect();
-        choose(&file, &offered, &accepted).map_err(|error| error.to_string())
+        let said = |error: ConfigError| match error.problems.first() {
+            Some(problem) if problem.at.is_some() => problem.message.clone(),
+            _ => format!("without a place: {error}"),
+        };
+        choose(&file, &offered, &accepted).map_err(said)
     }
 
     #[test]

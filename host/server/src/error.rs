@@ -6,10 +6,10 @@ use tidegate_pipeline::RunError;
 use tidegate_pipeline::source::SourceError;
 use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::history::HistoryError;
-use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::ids::SourceId;
 use tidegate_store::StoreError;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, PipelineFile, of_source};
 
 /// What the caller should do about a [`ServerError`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,33 +26,35 @@ pub enum ErrorKind {
     Failed,
 }
 
+impl ErrorKind {
+    /// What to do about a source that cannot be read, whenever that shows.
+    pub(crate) fn of_source(error: &SourceError) -> Self {
+        match error {
+            SourceError::Configuration { .. } => ErrorKind::Config,
+            // A right may be given and a disk may come back without a word to the pipeline.
+            SourceError::Io { .. } => ErrorKind::Failed,
+            error if error.permanent() => ErrorKind::Refused,
+            _ => ErrorKind::Failed,
+        }
+    }
+}
+
 /// Why something did not happen.
 #[derive(Debug)]
 pub enum ServerError {
-    /// The pipeline file is wrong.
+    /// The pipeline file is wrong, or its parts do not fit together, or not what a plugin or source can do.
     Config(ConfigError),
-    /// A sink's plugin cannot be used.
-    Plugin {
-        /// Which sink.
-        sink: SinkId,
-        /// Why.
-        problem: String,
-        /// How to mend it.
-        hints: Vec<String>,
-    },
-    /// A source cannot be used.
+    /// A source cannot be used, for a reason that is not the file's.
     Source {
-        /// Which.
-        source: SourceId,
+        /// Names the source, and the place in the file if it leads there.
+        message: String,
         /// Why.
         error: SourceError,
     },
-    /// Parts of the file do not fit together, or not what a plugin or source can do.
-    Fit {
-        /// What does not fit.
+    /// A destination cannot be used, for a reason that is not the file's.
+    Destination {
+        /// Why; names the sink.
         problem: String,
-        /// How to mend it.
-        hints: Vec<String>,
     },
     /// More was asked for than can be promised.
     Guarantee {
@@ -101,6 +103,21 @@ pub struct Refused {
 }
 
 impl ServerError {
+    /// A source of this file cannot be used: what is wrong with the file is told with its place.
+    pub(crate) fn of_source(file: &PipelineFile, source: &SourceId, error: SourceError) -> Self {
+        match &error {
+            SourceError::Configuration { key, .. } => {
+                let keys: Vec<_> = key.split('.').collect();
+                file.wrong(&of_source(source, &keys), format!("source `{source}`: {error}"), vec![]).into()
+            }
+            SourceError::NothingMatches { .. } => {
+                let message = file.told_at(&of_source(source, &["paths"]), format!("source `{source}`: {error}"));
+                ServerError::Source { message, error }
+            }
+            _ => ServerError::Source { message: format!("source `{source}`: {error}"), error },
+        }
+    }
+
     pub(crate) fn refused(problem: impl Into<String>, hints: Vec<String>) -> Self {
         ServerError::Refused(Refused { problem: problem.into(), hints })
     }
@@ -109,12 +126,9 @@ impl ServerError {
     pub fn kind(&self) -> ErrorKind {
         use tidegate_store::ErrorKind as Store;
         match self {
-            ServerError::Config(_)
-            | ServerError::Plugin { .. }
-            | ServerError::Fit { .. }
-            | ServerError::Request { .. } => ErrorKind::Config,
-            ServerError::Source { error: SourceError::Configuration { .. }, .. } => ErrorKind::Config,
-            ServerError::Source { .. } | ServerError::Host(_) => ErrorKind::Failed,
+            ServerError::Config(_) | ServerError::Request { .. } => ErrorKind::Config,
+            ServerError::Source { error, .. } => ErrorKind::of_source(error),
+            ServerError::Destination { .. } | ServerError::Host(_) => ErrorKind::Failed,
             ServerError::Guarantee { .. } | ServerError::Edits(_) | ServerError::Refused(_) => ErrorKind::Refused,
             ServerError::Superseded { .. } => ErrorKind::NotOwner,
             ServerError::Store(StoreError::ForeignPipeline { .. }) => ErrorKind::Refused,
@@ -134,13 +148,9 @@ impl ServerError {
                 };
                 error.problems.iter().map(message).collect()
             }
-            ServerError::Plugin { sink, problem, hints } => {
-                vec![(format!("sink `{sink}`: {problem}"), hints.clone())]
-            }
-            ServerError::Source { source, error } => vec![(format!("source `{source}`: {error}"), vec![])],
-            ServerError::Fit { problem, hints }
-            | ServerError::Request { problem, hints }
-            | ServerError::Superseded { problem, hints } => {
+            ServerError::Source { message, .. } => vec![(message.clone(), vec![])],
+            ServerError::Destination { problem } => vec![(problem.clone(), vec![])],
+            ServerError::Request { problem, hints } | ServerError::Superseded { problem, hints } => {
                 vec![(problem.clone(), hints.clone())]
             }
             ServerError::Guarantee { problem, promised, reasons } => {

@@ -190,7 +190,7 @@ fn speaker(
     let (Some(admission), Some(run)) = (assembled.sinks.get(sink), state.history.newest_run()) else { return Ok(None) };
     let pipeline = &assembled.file.pipeline;
     let hash = SinkHash::of(&pipeline.name, sink);
-    let plugin = admission.bind(&pipeline.state)?;
+    let plugin = admission.bind(&assembled.file)?;
     let config = admission.binding.config.as_str().into();
     let prefix = hash.prefix();
     let ctx = CallContext { sink: sink.clone(), sink_hash: hash, run, config, attempt: 1 };

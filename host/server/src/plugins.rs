@@ -14,7 +14,8 @@ use tidegate_wasm::{
 };
 
 use crate::canonical;
-use crate::config::{ConfigError, PipelineFile, PluginRef, SecretSource, SinkSection, real, suggest};
+use crate::config::{ConfigError, PipelineFile, PluginRef, SecretSource, SinkSection, of_sink, real, suggest};
+use crate::dirs;
 use crate::error::ServerError;
 use crate::schema;
 
@@ -57,7 +58,9 @@ impl Host {
         id: &SinkId,
         section: &SinkSection,
     ) -> Result<Admission, ServerError> {
-        let refuse = |problem: String, hints: Vec<String>| ServerError::Plugin { sink: id.clone(), problem, hints };
+        let refuse = |problem: String, hints: Vec<String>| {
+            file.wrong(&of_sink(id, &["plugin"]), format!("sink `{id}`: {problem}"), hints)
+        };
         let bytes = read(&section.plugin).map_err(|(problem, hints)| refuse(problem, hints))?;
         let admitted = self
             .runtime
@@ -70,11 +73,11 @@ impl Host {
                 vec![],
             )
         })?;
-        let problems = schema::check(id.as_str(), section, &schema);
+        let problems = schema::check(file, id, section, &schema);
         if !problems.is_empty() {
-            return Err(ConfigError { file: file.path.clone(), problems, unreadable: false }.into());
+            return Err(file.wrong_in(problems).into());
         }
-        check_grants(id, section, description)?;
+        check_grants(file, id, section, description)?;
         let binding = binding(section, &admitted);
         Ok(Admission { id: id.clone(), section: section.clone(), admitted, binding })
     }
@@ -94,19 +97,26 @@ impl Admission {
     }
 
     /// Hands over the grants. Creates granted directories that are missing; none may reach the state directory.
-    pub(crate) fn bind(&self, state: &Path) -> Result<Arc<dyn Plugin>, ServerError> {
+    pub(crate) fn bind(&self, file: &PipelineFile) -> Result<Arc<dyn Plugin>, ServerError> {
+        let dirs = &self.section.dirs;
+        if let Some(wrong) = dirs.iter().find_map(|(name, grant)| dirs::no_directory(file, &self.id, name, grant)) {
+            return Err(wrong.into());
+        }
         let mut options = BindOptions::new(self.id.as_str());
         options.dirs = self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone())).collect();
         options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
         options.limits = limits(&self.section);
-        options.keep_out.push(state.to_owned());
-        self.admitted.bind(options).map_err(|error| ServerError::Plugin {
-            sink: self.id.clone(),
-            problem: match error {
-                WasmError::Grant { detail, .. } => detail,
-                other => other.to_string(),
-            },
-            hints: vec![],
+        options.keep_out.push(file.pipeline.state.clone());
+        self.admitted.bind(options).map_err(|error| {
+            let problem = match error {
+                WasmError::Grant { detail, .. } => format!("sink `{}`: {detail}", self.id),
+                other => format!("sink `{}`: {other}", self.id),
+            };
+            // What cannot be opened may be mended there; else it is what was granted that is wrong.
+            match dirs.values().all(|grant| std::fs::read_dir(&grant.path).is_ok()) {
+                true => file.wrong(&of_sink(&self.id, &["dirs"]), problem, vec![]).into(),
+                false => ServerError::Destination { problem },
+            }
         })
     }
 }
@@ -152,9 +162,15 @@ fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
 }
 
 /// Operator and plugin must mean the same names, and every secret must be there.
-fn check_grants(id: &SinkId, section: &SinkSection, description: &Description) -> Result<(), ServerError> {
-    let refuse =
-        |problem: String, hint: String| Err(ServerError::Plugin { sink: id.clone(), problem, hints: vec![hint] });
+fn check_grants(
+    file: &PipelineFile,
+    id: &SinkId,
+    section: &SinkSection,
+    description: &Description,
+) -> Result<(), ConfigError> {
+    let refuse = |keys: &[&str], problem: String, hint: String| {
+        Err(file.wrong(&of_sink(id, keys), format!("sink `{id}`: {problem}"), vec![hint]))
+    };
     let given: [(&str, &str, Vec<&str>); 2] = [
         ("dir", "dirs", section.dirs.keys().map(String::as_str).collect()),
         ("secret", "secrets", section.secrets.keys().map(String::as_str).collect()),
@@ -172,37 +188,32 @@ fn check_grants(id: &SinkId, section: &SinkSection, description: &Description) -
                 .map_or("", |grant| grant.reason.as_str());
             let value = if kind == "dir" { "\"PATH\"" } else { "{ env = \"NAME\" }" };
             let problem = format!("the plugin {} asks for the {kind} `{missing}`: {reason}", description.name);
-            return refuse(problem, format!("add {missing} = {value} to [{}]", table_path(id, table)));
+            let hint = format!("add {missing} = {value} to [{}]", of_sink(id, &[table]).join("."));
+            return refuse(&[table], problem, hint);
         }
         if let Some(extra) = given.iter().find(|name| !asked.contains(name)) {
             let problem = format!("the plugin {} does not ask for a {kind} `{extra}`", description.name);
             let hint = if asked.is_empty() { format!("it asks for no {kind}") } else { suggest(extra, &asked) };
-            return refuse(problem, hint);
+            return refuse(&[table, extra], problem, hint);
         }
     }
     for (name, source) in &section.secrets {
         match source {
             SecretSource::Env(variable) if std::env::var_os(variable).is_none() => {
                 let problem = format!("the secret `{name}` is not there: the environment has no variable {variable}");
-                return refuse(problem, "set it for this process".to_owned());
+                return refuse(&["secrets", name], problem, "set it for this process".to_owned());
             }
             SecretSource::File { path, .. } => {
                 if let Err(error) = tidegate_wasm::open_file(path) {
                     let problem = format!("the secret `{name}` cannot be read from {}: {error}", path.display());
-                    return refuse(problem, "put the secret there, readable for this user".to_owned());
+                    let hint = "put the secret there, readable for this user";
+                    return refuse(&["secrets", name], problem, hint.to_owned());
                 }
             }
             SecretSource::Env(_) => {}
         }
     }
     Ok(())
-}
-
-fn table_path(id: &SinkId, table: &str) -> String {
-    match id.as_str() {
-        crate::config::DEAD_LETTER => format!("dead-letter.{table}"),
-        id => format!("sinks.{id}.{table}"),
-    }
 }
 
 type Problem = (String, Vec<String>);

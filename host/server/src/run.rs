@@ -20,8 +20,9 @@ use crate::config::PipelineFile;
 use crate::control::Listening;
 use crate::decisions::{self, DecisionReport};
 use crate::edits::{self, Finding};
-use crate::error::ServerError;
+use crate::error::{ErrorKind, ServerError};
 use crate::faults::{Directories, Telling};
+use crate::overlaps;
 use crate::refusal::{Named, end_words};
 use crate::resolve;
 use crate::state::{self, State};
@@ -74,8 +75,10 @@ pub struct Report {
     pub was_finished: bool,
     /// The decisions that were asked for, and what became of them.
     pub decisions: Vec<DecisionReport>,
-    /// It failed because a source's input does not fit the newest checkpoint any more: starting again is no use.
-    pub input_changed: bool,
+    /// It failed, and starting again is no use: what to do about it.
+    pub no_use: Option<ErrorKind>,
+    /// As that is told when it is found before a run.
+    told_before: Option<String>,
     named: Named,
     directories: Directories,
 }
@@ -85,6 +88,7 @@ impl Report {
     pub fn words(&self) -> (String, Vec<String>) {
         let goes_back = decisions::goes_back(&self.decisions, &self.end);
         let (message, mut hints) = end_words(&self.end, &self.named, &self.directories, goes_back);
+        let message = self.told_before.clone().unwrap_or(message);
         hints.extend(decisions::hints(&self.decisions, &self.end));
         (message, hints)
     }
@@ -127,6 +131,7 @@ impl Assembled {
         let back = options.from.as_deref().map(|name| decisions::go_back(options, name, &state)).transpose()?;
         let mut findings = validate::refuse(validate::compare(&self, &state, back.and_then(|back| back.to)))?;
         findings.extend(resolve::given_up(&state.history));
+        findings.extend(overlaps::findings(&self.file));
         Ok(Ready { assembled: self, log: Box::new(log), state, findings })
     }
 }
@@ -183,30 +188,57 @@ impl Ready {
             listening.end().await;
         }
         drop(log);
-        let source = match &report.end {
-            End::Failed(TaskFailure::Source { source, permanent: true, .. }) => Some(source.clone()),
+        let failure = match &report.end {
+            End::Failed(failure) => Some(failure.clone()),
             _ => None,
         };
         let named = Named::of(&assembled.file);
-        let mut input_changed = false;
-        if !decisions.is_empty() || source.is_some() {
+        let (mut no_use, mut told_before) = (None, None);
+        if !decisions.is_empty() || failure.is_some() {
             let look_back = move || {
                 // The log was read a moment ago; where it cannot be any more, the run's own end is what counts.
                 let state = State::read(&assembled.file).ok().flatten();
                 if let Some(state) = &state {
                     decisions::settle(&mut decisions, runs_before, &state.history);
                 }
-                let changed =
-                    source.is_some_and(|source| validate::position(&assembled, state.as_ref(), &source).is_err());
-                (decisions, changed)
+                let found = failure.and_then(|failure| seen_before(&assembled, state.as_ref(), &failure));
+                (decisions, found)
             };
-            (decisions, input_changed) = tokio::task::spawn_blocking(look_back)
+            let found;
+            (decisions, found) = tokio::task::spawn_blocking(look_back)
                 .await
                 .map_err(|error| ServerError::Host(format!("looking at the log after the run: {error}")))?;
+            if let Some((kind, words)) = found {
+                (no_use, told_before) = (Some(kind), words);
+            }
         }
         let (end, progress) = (report.end, report.progress);
-        Ok(Report { end, progress, was_finished, decisions, input_changed, named, directories })
+        Ok(Report { end, progress, was_finished, decisions, no_use, told_before, named, directories })
     }
+}
+
+/// What looking before a run says about why it failed, for what starting again does not mend.
+fn seen_before(
+    assembled: &Assembled,
+    state: Option<&State>,
+    failure: &TaskFailure,
+) -> Option<(ErrorKind, Option<String>)> {
+    let found = match failure {
+        TaskFailure::Source { source, permanent: true, .. } => {
+            let error = validate::position(assembled, state, source).err();
+            error.map(|error| ServerError::of_source(&assembled.file, source, error))
+        }
+        TaskFailure::Shape { .. } => {
+            let (known, _) = validate::known_columns(assembled, state);
+            let error = assembled.check_columns(&known).err();
+            return Some((ErrorKind::Config, error.map(|error| error.to_string())));
+        }
+        // Only an edit of the input or of `on-bad-row` helps.
+        TaskFailure::BadRow { .. } => None,
+        TaskFailure::Source { .. } | TaskFailure::Plugin(..) | TaskFailure::Host(_) => return None,
+    };
+    // What cannot be seen from its beginning is in the middle of the input.
+    Some(found.map_or((ErrorKind::Refused, None), |error| (error.kind(), Some(error.to_string()))))
 }
 
 /// Random parts for all runs of this process: drawn once, so that a failure to draw shows before anything begins.

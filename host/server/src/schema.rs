@@ -5,36 +5,39 @@
 
 use regex_automata::meta;
 use serde_json::{Map, Value};
+use tidegate_protocol::ids::SinkId;
 
-use crate::config::{Problem, SinkSection, suggest};
+use crate::config::{PipelineFile, Problem, SinkSection, of_sink, suggest};
 
 /// Everything in `sink`'s configuration that the schema does not allow.
-pub(crate) fn check(id: &str, sink: &SinkSection, schema: &Value) -> Vec<Problem> {
-    let table =
-        if id == crate::config::DEAD_LETTER { "dead-letter.config".into() } else { format!("sinks.{id}.config") };
+pub(crate) fn check(file: &PipelineFile, id: &SinkId, sink: &SinkSection, schema: &Value) -> Vec<Problem> {
+    let table = of_sink(id, &["config"]).join(".");
     let empty = Map::new();
     let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
     let known: Vec<_> = properties.keys().map(String::as_str).collect();
     let open = schema.get("additionalProperties").is_some_and(|more| more != &Value::Bool(false));
     let mut problems = Vec::new();
-    for (key, value) in &sink.config {
-        let at = sink.config_places.get(key).copied();
-        let mut say = |message: String, hints: Vec<String>| problems.push(Problem { at, message, hints });
+    for (key, written) in &sink.config {
+        let path = of_sink(id, &["config", key]);
+        let (value, key_at) = (file.places.at(&path), file.places.key_at(&path));
+        let mut say = |at, message: String, hints: Vec<String>| problems.push(Problem { at, message, hints });
         match properties.get(key) {
             None if open => {}
             None => say(
+                key_at,
                 format!("unknown key `{key}` in [{table}]; the plugin does not know it"),
                 vec![suggest(key, &known)],
             ),
             Some(property) if is_secret(property) => say(
+                key_at,
                 format!(
                     "`{key}` in [{table}] holds a secret; in this file it would end up in backups and version control"
                 ),
                 vec![format!("name it in the secrets table instead: {key} = {{ env = \"NAME\" }}")],
             ),
             Some(property) => {
-                if let Some(expected) = mismatch(property, value) {
-                    say(format!("`{key}` in [{table}] is {}, expected {expected}", a_kind(value)), vec![]);
+                if let Some(expected) = mismatch(property, written) {
+                    say(value, format!("`{key}` in [{table}] is {}, expected {expected}", a_kind(written)), vec![]);
                 }
             }
         }
@@ -44,7 +47,7 @@ pub(crate) fn check(id: &str, sink: &SinkSection, schema: &Value) -> Vec<Problem
         let about = properties.get(key).and_then(|p| p.get("description")).and_then(Value::as_str);
         let about = about.map(|about| format!(": {about}")).unwrap_or_default();
         problems.push(Problem {
-            at: Some(sink.place),
+            at: file.places.at(&of_sink(id, &["config"])),
             message: format!("[{table}] lacks `{key}`{about}"),
             hints: vec!["the plugin requires it".into()],
         });
@@ -151,8 +154,8 @@ mod tests {
              \"x.wasm\"\n[sinks.out.config]\n{config}\n"
         );
         let file = crate::config::parse(&text, Path::new("p.toml"), Path::new("/b")).unwrap();
-        let sink = file.sinks.values().next().unwrap();
-        let problems = super::check("out", sink, schema);
+        let (id, sink) = file.sinks.iter().next().unwrap();
+        let problems = super::check(&file, id, sink, schema);
         let lines = problems.iter().map(|p| {
             let (line, column) = p.at.unwrap_or_default();
             format!("{line}:{column} {} | {}", p.message, p.hints.join(" | "))
@@ -177,7 +180,7 @@ mod tests {
         assert_eq!(
             said("perfix = \"x\"", &schema),
             "9:1 unknown key `perfix` in [sinks.out.config]; the plugin does not know it | did you mean \
-             `prefix`?\n6:8 [sinks.out.config] lacks `prefix` | the plugin requires it"
+             `prefix`?\n8:12 [sinks.out.config] lacks `prefix` | the plugin requires it"
         );
         assert!(said("prefix = 1", &schema).contains("`prefix` in [sinks.out.config] is a number, expected a text"));
         assert!(said("prefix = \"x\"\nlevel = 10", &schema).contains("expected at most 9"));

@@ -2,13 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use tidegate_columns::Schema;
 use tidegate_columns::files::{self, FileFormat, FileOptions};
 use tidegate_columns::transform::TransformOptions;
+use tidegate_columns::{ColumnsError, Schema};
 use tidegate_pipeline::spec::{self, ColumnsOptions, SinkShape};
 use tidegate_protocol::ids::{SinkId, SourceId};
+use tidegate_protocol::plugin::Encoding;
 
-use crate::config::{FilesSection, PipelineFile, Route, SchemaSection, SinkFormat, SinkSection, TransformSection};
+use crate::config::{
+    ConfigError, FilesSection, PipelineFile, Route, SchemaSection, SinkFormat, SinkSection, TransformSection, of_sink,
+    of_source,
+};
 use crate::encodings::Encodings;
 use crate::error::ServerError;
 
@@ -31,15 +35,15 @@ pub(crate) fn make(file: &PipelineFile, encodings: &Encodings) -> Result<Shapes,
         let Some(rows) = file.sources.get(id).and_then(|section| section.kind.rows()) else { continue };
         let declared = match &rows.schema {
             Some(SchemaSection::Declared(text)) => {
-                let schema = Schema::parse_ddl(text).map_err(|error| misfit(format!("source `{id}`: {error}")))?;
-                Some(schema)
+                let misfit = |error| file.wrong(&of_source(id, &["schema"]), format!("source `{id}`: {error}"), vec![]);
+                Some(Schema::parse_ddl(text).map_err(misfit)?)
             }
             Some(SchemaSection::Infer) | None => None,
         };
         shapes.sources.insert(id.clone(), ColumnsOptions { declared, unknown: rows.unknown_fields });
     }
     for (id, section, _) in file.all_sinks() {
-        let shape = shape(section).map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
+        let shape = shape(section).map_err(|(keys, error)| misfit(file, &id, keys, &error))?;
         shapes.sinks.insert(id, shape);
     }
     let declared = shapes.sources.iter();
@@ -67,11 +71,69 @@ pub(crate) fn check(
         if rows.is_empty() && typed {
             continue;
         }
-        shape
-            .check(*encoding, &route(&section.route), &rows)
-            .map_err(|error| misfit(format!("sink `{id}`: {error}")))?;
+        let route = route(&section.route);
+        if let Err(error) = shape.check(*encoding, &route, &rows) {
+            let keys = culprit(shape, *encoding, &route, &rows);
+            let keys: Vec<_> = keys.iter().map(String::as_str).collect();
+            return Err(misfit(file, &id, &keys, &error).into());
+        }
     }
     Ok(())
+}
+
+/// The key of a sink for which a check fails: it is added to what is checked, key by key, until the check fails.
+fn culprit(shape: &SinkShape, encoding: Encoding, route: &spec::Route, rows: &[(SourceId, Schema)]) -> Vec<String> {
+    let mut so_far = SinkShape::default();
+    let passes =
+        |shape: &SinkShape, route: &spec::Route, encoding: Encoding| shape.check(encoding, route, rows).is_ok();
+    let in_turn = spec::Route::RoundRobin;
+    // Without columns, or when the columns themselves have no form, no key is to blame.
+    if !passes(&so_far, &in_turn, Encoding::JsonLines) {
+        return Vec::new();
+    }
+    if !passes(&so_far, route, Encoding::JsonLines) {
+        return vec!["route".to_owned(), "key".to_owned()];
+    }
+    for (keys, transform) in shape.transform.iter().flat_map(steps) {
+        so_far.transform = Some(transform);
+        if !passes(&so_far, &in_turn, Encoding::JsonLines) {
+            return keys;
+        }
+    }
+    so_far.added.clone_from(&shape.added);
+    if !passes(&so_far, &in_turn, Encoding::JsonLines) {
+        return vec!["columns".to_owned()];
+    }
+    let Some(files) = &shape.files else { return vec!["format".to_owned()] };
+    so_far.files = Some(FileOptions { folder: None, ..files.clone() });
+    match passes(&so_far, &in_turn, encoding) {
+        true => vec!["files".to_owned(), "folder".to_owned()],
+        false => vec!["format".to_owned()],
+    }
+}
+
+/// A transform, key by key in the order of its work, with the key that each step adds.
+fn steps(whole: &TransformOptions) -> Vec<(Vec<String>, TransformOptions)> {
+    let TransformOptions { rename, cast, add, filter, select, drop } = whole.clone();
+    let mut steps = Vec::new();
+    let mut so_far = TransformOptions::default();
+    let mut step = |keys: &[&str], change: &dyn Fn(&mut TransformOptions)| {
+        change(&mut so_far);
+        let keys = ["transform"].iter().chain(keys).map(|key| (*key).to_owned()).collect();
+        steps.push((keys, so_far.clone()));
+    };
+    // All at the same time: one alone may clash where all together do not.
+    step(&["rename"], &|so_far| so_far.rename.clone_from(&rename));
+    for pair in &cast {
+        step(&["cast", &pair.0], &|so_far| so_far.cast.push(pair.clone()));
+    }
+    for pair in &add {
+        step(&["add", &pair.0], &|so_far| so_far.add.push(pair.clone()));
+    }
+    step(&["filter"], &|so_far| so_far.filter.clone_from(&filter));
+    step(&["select"], &|so_far| so_far.select.clone_from(&select));
+    step(&["drop"], &|so_far| so_far.drop.clone_from(&drop));
+    steps
 }
 
 /// How rows find their participant, for the pipeline.
@@ -98,11 +160,14 @@ impl Shapes {
     }
 }
 
-fn misfit(problem: String) -> ServerError {
-    ServerError::Fit { problem, hints: Vec::new() }
+fn misfit(file: &PipelineFile, id: &SinkId, keys: &[&str], error: &ColumnsError) -> ConfigError {
+    file.wrong(&of_sink(id, keys), format!("sink `{id}`: {error}"), Vec::new())
 }
 
-fn shape(section: &SinkSection) -> tidegate_columns::Result<SinkShape> {
+/// What is wrong, and the keys that lead to it.
+type Misfit = (&'static [&'static str], ColumnsError);
+
+fn shape(section: &SinkSection) -> Result<SinkShape, Misfit> {
     let transform = section.transform.as_ref().map(transform).filter(|transform| !transform.is_empty());
     let files = section.files.as_ref().map(|files| file_options(section.format, files)).transpose()?;
     Ok(SinkShape { transform, added: section.columns.clone(), files })
@@ -113,7 +178,7 @@ fn transform(section: &TransformSection) -> TransformOptions {
     TransformOptions { rename, cast, add, filter, select: select.unwrap_or_default(), drop }
 }
 
-fn file_options(format: Option<SinkFormat>, section: &FilesSection) -> tidegate_columns::Result<FileOptions> {
+fn file_options(format: Option<SinkFormat>, section: &FilesSection) -> Result<FileOptions, Misfit> {
     let format = match format {
         None | Some(SinkFormat::JsonLines) => FileFormat::JsonLines,
         Some(SinkFormat::Csv) => FileFormat::Csv,
@@ -122,14 +187,18 @@ fn file_options(format: Option<SinkFormat>, section: &FilesSection) -> tidegate_
         Some(SinkFormat::ArrowStream) => FileFormat::ArrowStream,
     };
     let mut options = FileOptions::new(format);
+    let compression = |name, level| {
+        files::Compression::parse(name, level).map_err(|error| (&["files", "compression"][..], error)).map(Some)
+    };
     let level = section.level.map(|level| i32::try_from(level).unwrap_or(i32::MAX));
     options.compression = match (section.compression, level) {
-        (Some(compression), level) => Some(files::Compression::parse(compression.name(), level)?),
+        (Some(name), level) => compression(name.name(), level)?,
         // The usual compression of Parquet, which may have a level of its own.
-        (None, Some(_)) if format == FileFormat::Parquet => Some(files::Compression::parse("zstd", level)?),
+        (None, Some(_)) if format == FileFormat::Parquet => compression("zstd", level)?,
         (None, _) => None,
     };
-    options.folder = section.folder.as_deref().map(str::parse).transpose()?;
+    options.folder =
+        section.folder.as_deref().map(str::parse).transpose().map_err(|error| (&["files", "folder"][..], error))?;
     options.roll_bytes = section.roll_size;
     options.max_open_files = usize::try_from(section.max_open_files).unwrap_or(usize::MAX);
     Ok(options)
@@ -138,8 +207,6 @@ fn file_options(format: Option<SinkFormat>, section: &FilesSection) -> tidegate_
 #[cfg(test)]
 mod tests {
     use std::path::Path;
-
-    use tidegate_protocol::plugin::Encoding;
 
     use super::*;
 
@@ -158,15 +225,17 @@ mod tests {
     #[test]
     fn what_does_not_fit_declared_columns_is_refused_before_a_run() {
         assert_eq!(made("columns = [\"_epoch\"]").unwrap().sinks.values().next().unwrap().added.len(), 1);
-        for (sink, part) in [
-            ("transform = { filter = \"m > 1\" }", "m"),
-            ("columns = [\"_epoch\"]\ntransform = { rename = { n = \"_epoch\" } }", "_epoch"),
-            ("files = { folder = \"x={x}\" }", "x={x}"),
-            ("files = { folder = \"x\" }", "names no column"),
-            ("route = { key = \"wrod\" }", "the nearest is word"),
+        for (place, sink, part) in [
+            ("11:24", "transform = { filter = \"m > 1\" }", "m"),
+            ("11:28", "transform = { cast = { n = \"NUMMER\" } }", "NUMMER"),
+            ("12:19", "transform.add.a = \"n\"\ntransform.add.b = \"m\"", "add.b"),
+            ("11:11", "columns = [\"_epoch\"]\ntransform = { rename = { n = \"_epoch\" } }", "_epoch"),
+            ("11:20", "files = { folder = \"x={x}\" }", "x={x}"),
+            ("11:20", "files = { folder = \"x\" }", "names no column"),
+            ("11:17", "route = { key = \"wrod\" }", "the nearest is word"),
         ] {
             let said = made(sink).unwrap_err();
-            assert!(said.starts_with("sink `out`") && said.contains(part), "{said}");
+            assert!(said.starts_with(&format!("p.toml:{place}: sink `out`")) && said.contains(part), "{said}");
         }
     }
 }

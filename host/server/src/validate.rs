@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use tidegate_columns::Schema;
 use tidegate_columns::schema::{Kept, KeptColumns};
 use tidegate_pipeline::source::{ColumnsPlan, SourceError};
 use tidegate_pipeline::spec::find_schema;
@@ -12,11 +13,13 @@ use tidegate_protocol::ids::{EpochRef, SinkId, SourceId};
 use tidegate_protocol::record::SourceCut;
 
 use crate::assemble::{Assembled, assemble};
-use crate::config::PipelineFile;
+use crate::config::{PipelineFile, of_source};
+use crate::dirs;
 use crate::edits::{self, Finding, Verdict};
-use crate::error::{Refused, ServerError};
+use crate::error::{ErrorKind, Refused, ServerError};
 use crate::graph;
 use crate::moved;
+use crate::overlaps;
 use crate::plugins::Host;
 use crate::refusal::{Named, blocked_words};
 use crate::resolve::{given_up, rows_at};
@@ -79,7 +82,12 @@ impl Validation {
     /// File, plugins and state fit, and the destinations, if [`connect`](crate::connect()) asked them and its findings were
     /// added. Else they were not asked, and nothing is said about [`Validation::blocked`].
     pub fn passed(&self) -> bool {
-        self.findings.iter().all(|finding| finding.verdict != Verdict::Refused)
+        self.refused().is_none()
+    }
+
+    /// What to do about the first reason why the pipeline would not start: the one that a run would end with.
+    pub fn refused(&self) -> Option<ErrorKind> {
+        self.findings.iter().find(|finding| finding.verdict == Verdict::Refused).map(|finding| finding.kind)
     }
 }
 
@@ -100,31 +108,27 @@ pub fn check(assembled: &Assembled) -> Result<Validation, ServerError> {
     let state = State::read(file)?;
     let mut findings = Vec::new();
     if let Err(error) = assembled.require_guarantee() {
-        findings.extend(refusals(&error));
+        findings.extend(Finding::of_error(&error));
     }
     if let Err(error) = moved::refuse(&file.pipeline.state) {
-        findings.extend(refusals(&error));
+        findings.extend(Finding::of_error(&error));
     }
-    directories(file, &mut findings);
     if let Some(state) = &state {
         findings.extend(compare(assembled, state, None));
         findings.extend(given_up(&state.history));
     }
-    let mut known = BTreeMap::new();
-    for (source, _, _) in assembled.sources() {
+    // In the order in which a run finds them.
+    findings.extend(dirs::findings(file));
+    findings.extend(overlaps::findings(file));
+    let (known, unknown) = known_columns(assembled, state.as_ref());
+    for (source, error) in unknown.into_iter().chain(unopened(assembled, state.as_ref(), &known)) {
         // What an edit broke is told once.
-        let told = findings.iter().any(|found| found.is_refused_source(source.as_str()));
-        let found = columns(assembled, state.as_ref(), source);
-        if let Ok(Some(plan)) = &found {
-            known.insert(source.clone(), plan.schema.clone());
-        }
-        let opened = found.and_then(|plan| open(assembled, state.as_ref(), source, plan.as_ref()));
-        if let Some(error) = opened.err().filter(|_| !told) {
-            findings.push(Finding::of_source(source.as_str(), Verdict::Refused, error.to_string()));
+        if !findings.iter().any(|found| found.is_refused_source(source.as_str())) {
+            findings.extend(Finding::of_error(&ServerError::of_source(file, &source, error)));
         }
     }
     if let Err(error) = assembled.check_columns(&known) {
-        findings.push(Finding::new(Verdict::Refused, error.to_string()));
+        findings.extend(Finding::of_error(&error));
     }
     let blocked = state.as_ref().map(|state| blocked(file, state)).unwrap_or_default();
     let found = state.map(|state| {
@@ -150,27 +154,35 @@ pub fn check(assembled: &Assembled) -> Result<Validation, ServerError> {
     })
 }
 
-fn refusals(error: &ServerError) -> Vec<Finding> {
-    let refused = |(message, hints): (String, Vec<String>)| {
-        hints.into_iter().fold(Finding::new(Verdict::Refused, message), Finding::hint)
-    };
-    error.messages().into_iter().map(refused).collect()
-}
-
 /// What has changed since the checkpoint that a run goes on from: the one that it goes `back` to, else the newest.
 pub(crate) fn compare(assembled: &Assembled, state: &State, back: Option<EpochRef>) -> Vec<Finding> {
     let mut findings = edits::compare(assembled.description(), &assembled.sinks_now(), &state.history, back);
     let from = back.or_else(|| state.history.newest_seal()).and_then(|of| state.history.seal(of));
     for (source, cut) in from.iter().flat_map(|sealed| &sealed.seal.sources) {
         let before = cut.schema.as_deref().and_then(|text| Kept::from_text(text).ok()).and_then(Kept::into_columns);
-        if let (Some(before), Some(now)) =
-            (before, assembled.columns(source).and_then(|columns| columns.declared.as_ref()))
-            && let Err(error) = KeptColumns::after(Some(&before), now.clone())
-        {
-            findings.push(Finding::of_source(source.as_str(), Verdict::Refused, error.to_string()));
+        let declared = assembled.columns(source).and_then(|columns| columns.declared.as_ref());
+        let Some((before, now)) = before.zip(declared) else { continue };
+        findings.extend(no_more_nulls(before.schema(), now).map(|column| {
+            let message = format!(
+                "source `{source}`: the column `{column}` may have been NULL and is NOT NULL now; rows without a value \
+                 are bad rows from here on, and those handed on before stay"
+            );
+            Finding::new(Verdict::Warning, assembled.file.told_at(&of_source(source, &["schema"]), message))
+        }));
+        if let Err(error) = KeptColumns::after(Some(&before), now.clone()) {
+            let message =
+                assembled.file.told_at(&of_source(source, &["schema"]), format!("source `{source}`: {error}"));
+            findings.push(Finding::of_source(source.as_str(), Verdict::Refused, message));
         }
     }
     findings
+}
+
+/// The columns that took NULL before and do not any more.
+fn no_more_nulls(before: &Schema, now: &Schema) -> impl Iterator<Item = String> {
+    let strict = now.arrow().fields().iter().filter(|field| !field.is_nullable());
+    let took = |name: &str| before.arrow().field_with_name(name).is_ok_and(|field| field.is_nullable());
+    strict.filter(move |field| took(field.name())).map(|field| field.name().clone())
 }
 
 /// Refuses the edits that a run must not start with.
@@ -182,30 +194,6 @@ pub(crate) fn refuse(findings: Vec<Finding>) -> Result<Vec<Finding>, ServerError
     }
     let edits = refused.into_iter().map(|finding| Refused { problem: finding.message, hints: finding.hints });
     Err(ServerError::Edits(edits.collect()))
-}
-
-fn directories(file: &PipelineFile, findings: &mut Vec<Finding>) {
-    for (id, section, _) in file.all_sinks() {
-        for (name, grant) in &section.dirs {
-            let path = &grant.path;
-            match std::fs::metadata(path) {
-                Ok(found) if !found.is_dir() => findings.push(Finding::new(
-                    Verdict::Refused,
-                    format!("sink `{id}`: {} (granted as `{name}`) is not a directory", path.display()),
-                )),
-                Ok(found) if found.permissions().readonly() => findings.push(Finding::new(
-                    Verdict::Refused,
-                    format!("sink `{id}`: {} (granted as `{name}`) cannot be written", path.display()),
-                )),
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => findings.push(Finding::new(
-                    Verdict::Refused,
-                    format!("sink `{id}`: {} (granted as `{name}`) cannot be used: {error}", path.display()),
-                )),
-            }
-        }
-    }
 }
 
 /// What is blocked, in the order of sinks and epochs.
@@ -271,4 +259,39 @@ fn columns(
     let kept = newest_cut(state, source).and_then(|cut| cut.schema.as_deref());
     let columns = find_schema(built.source.as_ref(), options, kept)?;
     Ok(Some(ColumnsPlan::new(columns.schema().clone(), options)))
+}
+
+/// The columns that a run would find, of all sources whose rows have any, and why those of others are not known.
+pub(crate) fn known_columns(
+    assembled: &Assembled,
+    state: Option<&State>,
+) -> (BTreeMap<SourceId, Schema>, Vec<(SourceId, SourceError)>) {
+    let (mut known, mut unknown) = (BTreeMap::new(), Vec::new());
+    for (source, ..) in assembled.sources() {
+        match columns(assembled, state, source) {
+            Ok(plan) => known.extend(plan.map(|plan| (source.clone(), plan.schema))),
+            Err(error) => unknown.push((source.clone(), error)),
+        }
+    }
+    (known, unknown)
+}
+
+/// The sources with known columns, or without any, that cannot be opened.
+fn unopened(
+    assembled: &Assembled,
+    state: Option<&State>,
+    known: &BTreeMap<SourceId, Schema>,
+) -> Vec<(SourceId, SourceError)> {
+    let mut unopened = Vec::new();
+    for (source, ..) in assembled.sources() {
+        let options = assembled.columns(source);
+        let plan = options.zip(known.get(source)).map(|(options, schema)| ColumnsPlan::new(schema.clone(), options));
+        if options.is_some() && plan.is_none() {
+            continue;
+        }
+        if let Err(error) = open(assembled, state, source, plan.as_ref()) {
+            unopened.push((source.clone(), error));
+        }
+    }
+    unopened
 }

@@ -221,15 +221,13 @@ async fn show(watch: Arc<Watch>, kind: ProgressKind, json: bool) {
 }
 
 fn exit_of(report: &Report) -> Exit {
-    if report.input_changed {
-        return Exit::Refused;
+    if let Some(kind) = report.no_use {
+        return kind.into();
     }
     match &report.end {
         End::Finished | End::Stopped => Exit::Done,
         End::StoppedInDoubt { .. } => Exit::InDoubt,
         End::Blocked { .. } => Exit::Blocked,
-        // As if the columns had been declared, and it had been seen before the run.
-        End::Failed(tidegate_server::TaskFailure::Shape { .. }) => Exit::Usage,
         End::Restart(_) | End::Failed(_) => Exit::Failed,
         End::Refused(tidegate_server::Refusal::Log(_)) => Exit::Log,
         End::Refused(_) => Exit::Refused,
@@ -239,14 +237,12 @@ fn exit_of(report: &Report) -> Exit {
 }
 
 fn end_name(report: &Report) -> &'static str {
-    if report.input_changed {
-        return "refused";
-    }
     match &report.end {
         End::Finished => "finished",
         End::Stopped => "stopped",
         End::StoppedInDoubt { .. } => "stopped-in-doubt",
         End::Blocked { .. } => "blocked",
+        End::Failed(_) if exit_of(report) != Exit::Failed => "refused",
         End::Restart(_) | End::Failed(_) => "failed",
         End::Refused(_) => "refused",
         End::Superseded(_) => "superseded",

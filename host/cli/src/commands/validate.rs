@@ -16,16 +16,16 @@ pub(crate) fn run(args: &ValidateArgs) -> Outcome {
     if args.connect {
         validation.findings.extend(wait(connect(&assembled))?);
     }
-    let passed = validation.passed();
+    let (passed, refused) = (validation.passed(), validation.refused());
     if args.output.json {
         print_json(&json!({"passed": passed, "connected": args.connect, "validation": validation}));
     } else {
         print(&text(&validation, args.connect));
     }
-    Ok(match (passed, validation.blocked.is_empty()) {
-        (false, _) => Exit::Refused,
-        (true, false) => Exit::Blocked,
-        (true, true) => Exit::Done,
+    Ok(match refused {
+        Some(kind) => kind.into(),
+        None if validation.blocked.is_empty() => Exit::Done,
+        None => Exit::Blocked,
     })
 }
 

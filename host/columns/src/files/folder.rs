@@ -230,6 +230,7 @@ impl Values {
         let column = batch
             .column_by_name(name)
             .ok_or_else(|| ColumnsError::internal(format!("rows without the folder's column `{name}`")))?;
+        let floating = column.data_type().is_floating();
         let options = FormatOptions::new();
         let formatter =
             ArrayFormatter::try_new(column.as_ref(), &options).map_err(|error| not_text(name, &error.to_string()))?;
@@ -243,7 +244,8 @@ impl Values {
             } else {
                 text.clear();
                 write!(text, "{}", formatter.value(row)).map_err(|_| not_text(name, "it has no text"))?;
-                Some(text.as_str())
+                // The two zeros of floating point are equal.
+                Some(if floating && text == "-0.0" { "0.0" } else { text.as_str() })
             };
             let same = last.filter(|&id| values.texts[id as usize].as_deref() == found);
             let id = match same {

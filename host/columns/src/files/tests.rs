@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;
 
-use arrow_array::{Int64Array, RecordBatch, StringArray};
+use arrow_array::{Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema as ArrowSchema};
 use bytes::Bytes;
 use tidegate_protocol::plugin::{Batch, Encoding, FileChunk};
@@ -444,4 +444,19 @@ fn files_are_numbered_in_the_order_of_their_first_pieces() {
         assert!(files.len() > 2, "{}", files.len());
         assert_eq!(files.values().filter(|file| file.folder == "carrier=first").count(), 1);
     }
+}
+
+#[test]
+fn b24_equal_numbers_share_a_folder() {
+    let numbers = Arc::new(Float64Array::from(vec![0.0, -0.0, 1.5]));
+    let fields = vec![Field::new("d", DataType::Float64, false), Field::new("t", DataType::Utf8, false)];
+    let texts = Arc::new(StringArray::from(vec!["-0.0", "0.0", "x"]));
+    let batch = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), vec![numbers, texts]).unwrap();
+    let split = |template: &str| {
+        let split = template.parse::<super::FolderTemplate>().unwrap().split(&batch).unwrap();
+        split.into_iter().map(|(folder, rows)| (folder.to_string(), rows.num_rows())).collect::<Vec<_>>()
+    };
+    assert_eq!(split("d={d}"), [("d=0.0".to_owned(), 2), ("d=1.5".to_owned(), 1)]);
+    // Texts that look like them are two.
+    assert_eq!(split("t={t}").len(), 3);
 }

@@ -110,6 +110,12 @@ fn not_inferred(why: &str) -> ColumnsError {
 
 /// A schema that a checkpoint can hold: one that could not be read again would stop the next run.
 fn kept(schema: Schema) -> Result<Schema> {
+    if schema.arrow().flattened_fields().iter().any(|field| field.name().is_empty()) {
+        return Err(ColumnsError::bad_schema(
+            "no schema can be inferred: a field has an empty name, and no column can have it; declare `schema` with the \
+             others, and leave it out with unknown-fields = \"drop\"",
+        ));
+    }
     match Schema::from_text(&schema.to_text()) {
         Ok(read) if read == schema => Ok(schema),
         Ok(_) => Err(not_inferred("the columns cannot be written as a column list")),
@@ -353,6 +359,7 @@ mod tests {
             ("{\"a\":0.5}\n{\"a\":-9007199254740993}\n", "field `a` has fractions"),
             ("{\"a\":{}}\n", "STRUCT"),
             ("{\"\":1}\n", "empty name"),
+            ("{\"a\":{\"\":1}}\n", "unknown-fields = \"drop\""),
             ("1\n2\n", "no line"),
             ("", "no line"),
             ("{}\n", "no line"),

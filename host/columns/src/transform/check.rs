@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use datafusion_expr::planner::ContextProvider;
-use datafusion_sql::sqlparser::ast::{Expr, Function, Query, Value, Visit, Visitor};
+use datafusion_sql::sqlparser::ast::{BinaryOperator, Expr, Function, Query, Value, Visit, Visitor};
 
 use super::functions::Functions;
 
@@ -67,6 +67,10 @@ impl Visitor for Check {
         }
         match expr {
             Expr::Function(function) => check_function(function),
+            Expr::BinaryOp { op: BinaryOperator::BitwiseXor, .. } => ControlFlow::Break(
+                "`^` is a power in some dialects of SQL and exclusive or in others; write power(a, b), or (a | b) - (a & b)"
+                    .to_owned(),
+            ),
             Expr::Value(value) => match &value.value {
                 Value::Placeholder(name) => ControlFlow::Break(format!(
                     "{name} is a parameter, and there is nothing that gives it a value; write the value itself"

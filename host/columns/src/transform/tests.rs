@@ -338,6 +338,7 @@ fn what_needs_more_than_one_row_or_changes_each_time_is_refused() {
         ("COUNT(*)", "aggregate"),
         ("max(delay) OVER ()", "window function"),
         ("row_number() OVER (ORDER BY id)", "window function"),
+        ("delay ^ 2", "power(a, b)"),
         ("(SELECT 1)", "subquery"),
         ("delay IN (SELECT 1)", "subquery"),
         ("EXISTS (SELECT 1)", "subquery"),

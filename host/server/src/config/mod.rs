@@ -3,7 +3,9 @@
 //! [`load`] reads a file and checks all that can be known from the text alone; what needs plugins, sources or state is
 //! checked by [`crate::assemble`] and [`crate::validate`]. Every key with its default is listed in [`tables`].
 
+mod directories;
 mod error;
+mod places;
 mod reader;
 mod reference;
 mod sections;
@@ -21,6 +23,7 @@ use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 
 pub use error::{ConfigError, Problem};
+pub use places::Places;
 pub use reader::{Absent, Key, Shape, Table};
 pub use reference::reference;
 pub use tables::ALL as TABLES;
@@ -28,8 +31,9 @@ pub use tidegate_columns::added::AddedColumn;
 pub use tidegate_columns::decode::UnknownFields;
 pub use units::show_duration;
 
+pub(crate) use directories::real;
+pub(crate) use places::{of_sink, of_source};
 pub(crate) use reader::suggest;
-pub(crate) use sections::real;
 
 /// Name of the sink that `[dead-letter]` makes.
 pub const DEAD_LETTER: &str = "dead-letter";
@@ -59,6 +63,8 @@ pub struct PipelineFile {
     pub dead_letter: Option<SinkSection>,
     /// In no file: where the rows of a replay were put, with what is known of each.
     pub takes: Option<PathBuf>,
+    /// Where everything stands in the file.
+    pub places: Places,
 }
 
 impl PipelineFile {
@@ -296,14 +302,10 @@ pub struct SinkSection {
     pub dirs: BTreeMap<String, DirGrant>,
     /// The plugin's own configuration.
     pub config: serde_json::Map<String, serde_json::Value>,
-    /// Where the keys of `config` stand in the file.
-    pub config_places: BTreeMap<String, (usize, usize)>,
     /// Secrets by the plugin's name for them.
     pub secrets: BTreeMap<String, SecretSource>,
     /// Budgets.
     pub limits: LimitsSection,
-    /// Where the sink's table stands in the file.
-    pub place: (usize, usize),
 }
 
 /// Where a plugin comes from.

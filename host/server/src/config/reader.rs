@@ -134,6 +134,12 @@ impl<'t> Document<'t> {
         }
     }
 
+    /// Notes a problem at a place that is known as line and column.
+    pub(crate) fn problem_at(&self, at: Option<(usize, usize)>, message: impl Into<String>, hint: &str) {
+        let hints = vec![hint.to_owned()];
+        self.problems.borrow_mut().push(Problem { at, message: message.into(), hints });
+    }
+
     /// All problems, in the order of the file.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
@@ -248,7 +254,10 @@ impl<'d, 'i> Section<'d, 'i> {
             Absent::Means(_) => None,
             Absent::Required => {
                 let message = format!("{} lacks `{}`: {}", self.title(), key.name, key.about);
-                let hint = format!("add `{} = …` with {}", key.name, key.shape.expected());
+                let hint = match key.shape {
+                    Shape::Table => format!("add a table [{}]", self.table_below(key.name)),
+                    shape => format!("add `{} = …` with {}", key.name, shape.expected()),
+                };
                 self.document.problem(self.span.clone(), message, vec![hint]);
                 None
             }
@@ -288,20 +297,23 @@ impl<'d, 'i> Section<'d, 'i> {
     pub(crate) fn integer(&self, name: &str) -> Option<u64> {
         let key = self.key(name);
         let Shape::Integer(min, max) = key.shape else { return None };
-        let number = match self.raw(name) {
+        let (number, written) = match self.raw(name) {
             Some(value) => match value.get_ref() {
-                DeValue::Integer(number) => whole(number),
+                DeValue::Integer(number) => (whole(number), number.to_string()),
                 other => {
                     self.wrong(key, a_type(other));
                     return None;
                 }
             },
-            None => self.default_of(key)?.parse().ok(),
+            None => {
+                let text = self.default_of(key)?;
+                (text.parse().ok(), text.to_owned())
+            }
         };
         match number {
             Some(number) if (min..=max).contains(&number) => Some(number),
             _ => {
-                self.wrong(key, "out of range");
+                self.wrong(key, &out_of_range(&written));
                 None
             }
         }
@@ -319,8 +331,8 @@ impl<'d, 'i> Section<'d, 'i> {
         let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         if !(min..=max).contains(&millis) {
             let show = |millis| units::show_duration(Duration::from_millis(millis));
-            let message =
-                format!("`{name}` in {} is out of range, expected {} to {}", self.title(), show(min), show(max));
+            let found = out_of_range(&self.text_or_default(self.key(name)).unwrap_or_default());
+            let message = format!("`{name}` in {} is {found}, expected {} to {}", self.title(), show(min), show(max));
             self.problem(name, message, &[]);
             return None;
         }
@@ -332,7 +344,8 @@ impl<'d, 'i> Section<'d, 'i> {
         let Shape::Size(min, max) = self.key(name).shape else { return None };
         let size = self.measured(name, units::size)?;
         if !(min..=max).contains(&size) {
-            let message = format!("`{name}` in {} is out of range, expected {min} to {max} bytes", self.title());
+            let found = out_of_range(&self.text_or_default(self.key(name)).unwrap_or_default());
+            let message = format!("`{name}` in {} is {found}, expected {min} to {max} bytes", self.title());
             self.problem(name, message, &[]);
             return None;
         }
@@ -490,12 +503,6 @@ impl<'d, 'i> Section<'d, 'i> {
         }
     }
 
-    /// Every place below a nested table, by its dotted path, for messages of those it belongs to.
-    pub(crate) fn places(&self, name: &str) -> Vec<(String, (usize, usize))> {
-        let Some((_, table)) = self.raw_table(name) else { return Vec::new() };
-        table.keys().map(|key| (key.get_ref().to_string(), self.document.place(key.span().start))).collect()
-    }
-
     fn raw_table(&self, name: &str) -> Option<(Range<usize>, &'d DeTable<'i>)> {
         let key = self.key(name);
         let Some(value) = self.raw(name) else {
@@ -513,6 +520,13 @@ impl<'d, 'i> Section<'d, 'i> {
                 None
             }
         }
+    }
+
+    /// What to write to have a table of that name, or one in it where the operator chooses the names.
+    fn table_below(&self, name: &str) -> String {
+        let path = self.below(name);
+        let named = format!("{path}.NAME");
+        if super::TABLES.iter().any(|table| table.path == named) { named } else { path }
     }
 
     fn below(&self, name: &str) -> String {
@@ -594,8 +608,13 @@ fn whole(number: &DeInteger<'_>) -> Option<u64> {
     u64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
+fn out_of_range(written: &str) -> String {
+    format!("{written}, which is out of range")
+}
+
 fn a_type(value: &DeValue<'_>) -> &'static str {
     match value {
+        DeValue::String(text) if text.trim().is_empty() => "an empty text",
         DeValue::String(_) => "a text",
         DeValue::Integer(_) => "a number",
         DeValue::Float(_) => "a number with a fraction",

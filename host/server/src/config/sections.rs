@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use tidegate_pipeline::source::files;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 use toml::de::DeTable;
 
@@ -30,9 +29,6 @@ pub(super) fn read(text: &str, name: &Path, base: &Path) -> Result<PipelineFile,
     }
 }
 
-/// Where a sink writes, seen from the directory granted to it: there, and where the `files` sink keeps its own.
-const WRITTEN_BELOW: [&str; 4] = ["", "_epochs", "_tidegate/sink/staging", "_tidegate/sink/register"];
-
 struct Reading<'d, 'i> {
     base: &'d Path,
     name: &'d Path,
@@ -54,6 +50,7 @@ impl<'d, 'i> Reading<'d, 'i> {
         self.check_all_taken(&top, &sources, &sinks);
         let file = PipelineFile {
             takes: None,
+            places: Places::of(self.document, root),
             replays: false,
             path: self.name.to_owned(),
             base: self.base.to_owned(),
@@ -63,7 +60,7 @@ impl<'d, 'i> Reading<'d, 'i> {
             sinks: sinks.into_iter().map(|(id, sink)| Some((id, sink?))).collect::<Option<_>>()?,
             dead_letter,
         };
-        self.check_directories(&top, &file);
+        directories::check(self.base, self.document, &file);
         Some(file)
     }
 
@@ -173,6 +170,10 @@ impl<'d, 'i> Reading<'d, 'i> {
                     "warn" => OnLostRows::Warn,
                     _ => OnLostRows::Stop,
                 });
+                if section.has("on-lost-rows") && follow == Some(false) {
+                    let message = format!("`on-lost-rows` in {} has no effect without `follow`", section.title());
+                    section.problem("on-lost-rows", message, &["remove `on-lost-rows`, or write follow = true"]);
+                }
                 let (rows, compression) = (rows?, compression?);
                 self.check_parquet(&section, &rows, compression);
                 let kind = SourceKind::Files {
@@ -348,10 +349,8 @@ impl<'d, 'i> Reading<'d, 'i> {
             sources: taken,
             dirs,
             config: section.json_table("config"),
-            config_places: section.places("config").into_iter().collect(),
             secrets,
             limits: limits?,
-            place: self.document.place(entry.span.start),
         })
     }
 
@@ -648,79 +647,4 @@ impl<'d, 'i> Reading<'d, 'i> {
             }
         }
     }
-
-    /// Directories that would eat themselves: output that is read again as input, or state among outputs.
-    fn check_directories(&self, top: &Section<'d, 'i>, file: &PipelineFile) {
-        let sinks = file.all_sinks().flat_map(|(id, sink, _)| {
-            let folder = sink.files.as_ref().and_then(|files| files.folder.as_deref()).map(some_folder);
-            sink.dirs.values().map(move |grant| (id.clone(), plain(&grant.path), folder.clone())).collect::<Vec<_>>()
-        });
-        let state = real(&file.pipeline.state);
-        for (sink, dir, folder) in sinks {
-            let place = real(&dir);
-            if place.starts_with(&state) || state.starts_with(&place) {
-                let message = format!(
-                    "the state directory and a directory of sink `{sink}` lie in each other: {}",
-                    dir.display()
-                );
-                top.problem("pipeline", message, &["give the state a directory of its own"]);
-            }
-            for (source, section) in &file.sources {
-                let SourceKind::Files { paths, .. } = &section.kind else { continue };
-                let written: Vec<_> =
-                    WRITTEN_BELOW.into_iter().chain(folder.as_deref()).map(|below| dir.join(below)).collect();
-                let read = |glob: &String| written.iter().any(|folder| files::reaches(self.base, glob, folder));
-                if paths.iter().any(read) {
-                    let message =
-                        format!("source `{source}` would read what sink `{sink}` writes in {}", dir.display());
-                    top.problem("sources", message, &["write to a directory that no glob of a source covers"]);
-                }
-            }
-        }
-    }
-}
-
-/// One of the folders that a template names.
-fn some_folder(template: &str) -> String {
-    let mut folder = String::new();
-    let mut within = false;
-    for letter in template.trim_matches('/').chars() {
-        match letter {
-            '{' => within = true,
-            '}' => {
-                within = false;
-                folder.push('x');
-            }
-            letter if !within => folder.push(letter),
-            _ => {}
-        }
-    }
-    folder
-}
-
-/// The path without `.` and, as far as the text tells, without `..`.
-fn plain(path: &Path) -> PathBuf {
-    use std::path::Component;
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                plain.pop();
-            }
-            part => plain.push(part),
-        }
-    }
-    plain
-}
-
-/// Where the path leads, through symbolic links as far as it exists; the rest as [`plain`] has it.
-pub(crate) fn real(path: &Path) -> PathBuf {
-    for existing in path.ancestors() {
-        if let Ok(found) = existing.canonicalize() {
-            let rest = path.strip_prefix(existing).unwrap_or(Path::new(""));
-            return plain(&found.join(rest));
-        }
-    }
-    plain(path)
 }

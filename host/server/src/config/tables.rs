@@ -71,6 +71,12 @@ const SCHEMA: Key = key(
     Means("inferred from a sample where columns are needed, and kept in the checkpoints"),
     "columns as SQL, such as \"year INT NOT NULL, tags TEXT[]\", or \"infer\"; rows then travel as typed columns",
 );
+const STDIN_SCHEMA: Key = key(
+    "schema",
+    Text,
+    Means("lines are handed on as they are; where columns are needed it is required, since nothing is inferred here"),
+    "columns as SQL, such as \"year INT NOT NULL, tags TEXT[]\"; rows then travel as typed columns",
+);
 const UNKNOWN_FIELDS: Key = key(
     "unknown-fields",
     OneOf(&["bad-row", "drop"]),
@@ -117,7 +123,7 @@ pub(crate) const FILES: Table = Table {
             "on-lost-rows",
             OneOf(&["stop", "warn"]),
             Default("stop"),
-            "with follow: what to do if rows were lost, or may be because it happened while nobody looked: a file is gone \
+            "only with follow: what to do if rows were lost, or may be because it happened while nobody looked: a file is gone \
              before its end was read, or was truncated and no copy is found; stop ends the pipeline, warn tells it and \
              goes on without them",
         ),
@@ -138,7 +144,8 @@ pub(crate) const FILES: Table = Table {
 /// `[sources.NAME]` with kind `generate`.
 pub(crate) const GENERATE: Table = Table {
     path: "sources.NAME",
-    about: "kind = \"generate\": rows made from a seed, the same ones every time",
+    about: "kind = \"generate\": JSON objects made from a seed, the same ones every time; they have no columns, so no `transform`, \
+            no `columns` and no Parquet",
     keys: &[
         KIND,
         key("seed", Integer(0, u64::MAX), Default("0"), "rows depend on nothing but the seed and their number"),
@@ -160,7 +167,7 @@ pub(crate) const GENERATE: Table = Table {
 pub(crate) const STDIN: Table = Table {
     path: "sources.NAME",
     about: "kind = \"stdin\": lines of standard input; cannot be read again after a failure",
-    keys: &[KIND, FORMAT, SCHEMA, UNKNOWN_FIELDS, MAX_LINE, ON_BAD_ROW, CSV],
+    keys: &[KIND, FORMAT, STDIN_SCHEMA, UNKNOWN_FIELDS, MAX_LINE, ON_BAD_ROW, CSV],
 };
 
 /// `[sources.NAME.csv]`.

@@ -273,7 +273,7 @@ fn wrong_types_say_what_was_expected() {
     );
     assert_eq!(
         said("plugin = \"builtin:files\"", "plugin = \"builtin:files\"\nsubtasks = 0"),
-        "p.toml:13:12: `subtasks` in [sinks.out] is out of range, expected a whole number from 1 to 256"
+        "p.toml:13:12: `subtasks` in [sinks.out] is 0, which is out of range, expected a whole number from 1 to 256"
     );
     assert_eq!(
         said("[sources.flights]", "[checkpoint]\ninterval = 5\n[sources.flights]"),
@@ -404,6 +404,16 @@ fn links_do_not_hide_a_state_directory_among_outputs() {
         Err(error) => error.to_string(),
     };
     assert_eq!(said("state", "in/*"), "");
+    assert_eq!(said("in/state", "in/*"), "");
+    // One file may lie beside the state.
+    for (state, paths) in [("state", "state/rows"), ("in", "in/*.jsonl"), ("state", "*/*.jsonl"), (".state", "**/*")] {
+        assert!(!said(state, paths).contains("`state` in"), "{paths}");
+    }
+    for paths in ["st*/*", "state/*", "state/log/*.log", "*/log/*", "state/lock"] {
+        let message = said("state", paths);
+        assert!(message.starts_with("p.toml:3:9: `state` in [pipeline] is "), "{paths}: {message}");
+        assert!(message.contains(&format!("`{paths}` of `paths` in [sources.in]")), "{message}");
+    }
     assert!(said("link/state", "in/*").contains("lie in each other"));
 }
 
@@ -411,4 +421,47 @@ fn links_do_not_hide_a_state_directory_among_outputs() {
 fn what_is_missing_is_said_once() {
     let error = parse("", Path::new("p.toml"), Path::new("/b")).unwrap_err().to_string();
     assert_eq!(error.matches("lacks `sources`").count(), 1, "{error}");
+}
+
+#[test]
+fn what_nobody_can_write_is_not_asked_for() {
+    let said = said_of("[pipeline]\nname = \"p\"\nstate = \"s\"\n");
+    assert!(
+        said.contains("hint: add a table [sources.NAME]") && said.contains("hint: add a table [sinks.NAME]"),
+        "{said}"
+    );
+    assert!(said_of("").contains("hint: add a table [pipeline]"));
+}
+
+#[test]
+fn what_is_out_of_range_is_repeated() {
+    for (key, written) in [("interval", "\"48h\""), ("max-waiting", "0"), ("retain-count", "99999999999999999999999")] {
+        let said = said("[sources.flights]", &format!("[checkpoint]\n{key} = {written}\n[sources.flights]"));
+        assert!(said.contains(&format!("is {}, which is out of range", written.trim_matches('"'))), "{said}");
+    }
+    let said = said("format = ", "max-line = \"1GiB\"\nformat = ");
+    assert!(said.contains("is 1GiB, which is out of range"), "{said}");
+}
+
+#[test]
+fn keys_without_effect_are_refused() {
+    let lost = "on-lost-rows = \"warn\"\nformat = ";
+    assert!(said("format = ", lost).contains("p.toml:9:16: `on-lost-rows` in [sources.flights] has no effect without"));
+    assert!(said("format = ", &format!("follow = false\n{lost}")).contains("no effect"));
+    assert!(read(&GOOD.replace("format = ", &format!("follow = true\n{lost}"))).is_ok());
+    let empty = said("[sinks.out.dirs]", "[sinks.out.transform.add]\nx = \"\"\n[sinks.out.dirs]");
+    assert!(empty.contains("is an empty text, expected an SQL expression in quotes"), "{empty}");
+}
+
+#[test]
+fn places_are_found_by_names_that_are_written_in_any_way() {
+    let text = GOOD.replace("[sinks.out.dirs]\noutput = \"out\"", "dirs.output = \"out\"\nconfig = { a = 1 }");
+    let places = read(&text).unwrap().places;
+    let at = |path: &[&str]| places.at(&path.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
+    assert_eq!(at(&["sinks", "out", "dirs", "output"]), Some((14, 15)));
+    assert_eq!(at(&["sinks", "out", "config", "a"]), Some((15, 16)));
+    // What is not there stands where it would be written.
+    assert_eq!(at(&["sinks", "out", "transform", "filter"]), at(&["sinks", "out"]));
+    assert_eq!((at(&["sinks", "out"]), at(&["dead-letter"])), (Some((11, 8)), None));
+    assert_eq!(places.without_sources().at(&["sources".to_owned()]), None);
 }

@@ -27,6 +27,7 @@ mod plan;
 mod rows;
 mod unwrap;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::canonical;
@@ -100,7 +101,7 @@ pub fn replay(file: &PipelineFile, from: Option<&Path>) -> Result<Replay, Server
     let state = State::read(file)?;
     let (store, tag) = store_of(file);
     let plan = Plan::new(file, state.as_ref(), store.takes_dir())?;
-    let found = store.take(&letter_files(&letters_dir)?, &letters_dir, &plan)?;
+    let found = store.take(&letter_files(&letters_dir, from.is_some())?, &letters_dir, &plan)?;
     let file = plan.pipeline(&store, &tag)?;
     Ok(Replay { file, letters_dir, found })
 }
@@ -151,10 +152,17 @@ fn beside(state: &Path, tag: &str) -> PathBuf {
 
 /// The files of letters, in the order of their names. Hidden files, those of the `files` plugin itself (`_…`) and
 /// editors' copies (`…~`) are none.
-fn letter_files(dir: &Path) -> Result<Vec<PathBuf>, ServerError> {
+/// `asked`: the directory was named in the request.
+fn letter_files(dir: &Path, asked: bool) -> Result<Vec<PathBuf>, ServerError> {
     let mut files = Vec::new();
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
+        Err(error) if asked && matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Err(ServerError::Request {
+                problem: format!("{} cannot be read: {error}", dir.display()),
+                hints: vec!["give --from the directory in which the letters are".to_owned()],
+            });
+        }
         Err(error) => return Err(failed(dir, "read", &error)),
     };
     for entry in entries {

@@ -191,7 +191,8 @@ impl<'a> Plan<'a> {
         }
         let file = of_replay(self.file, store, tag)?;
         let takes = Some(store.takes_dir());
-        Ok(Some(PipelineFile { base: store.takes_dir(), takes, sources, sinks, ..file }))
+        let places = file.places.without_sources();
+        Ok(Some(PipelineFile { base: store.takes_dir(), takes, sources, sinks, places, ..file }))
     }
 
     fn source(&self, id: &SourceId, rows: RowFormat) -> SourceSection {
@@ -308,9 +309,9 @@ fn free_name(file: &PipelineFile, name: &str) -> Result<SourceId, ServerError> {
         file.sources.keys().any(|id| id.as_str() == name) || file.sinks.keys().any(|id| id.as_str() == name)
     };
     let free = [name, &other].into_iter().filter(|name| !taken(name)).find_map(|name| SourceId::new(name).ok());
-    free.ok_or_else(|| ServerError::Fit {
-        problem: format!("the replay needs a source `{other}`, and the pipeline has one of its own"),
-        hints: vec![format!("rename `{other}`")],
+    free.ok_or_else(|| {
+        let message = format!("the replay needs a source `{other}`, and the pipeline has one of its own");
+        file.wrong(&["sources".to_owned(), other.clone()], message, vec![format!("rename `{other}`")]).into()
     })
 }
 

@@ -156,3 +156,70 @@ fn a_usage_error_is_a_usage_error() {
     scene.tidegate(&[]).expect(2);
     scene.tidegate(&["--help"]).expect(0).says(&["run", "validate", "checkpoint", "exit code"]);
 }
+
+/// What validating and running say to the same file: the same exit code, and the same words.
+#[track_caller]
+fn both(scene: &Scene, code: i32, words: &[&str]) {
+    scene.tidegate(&["validate", "pipeline.toml"]).expect(code).says(words);
+    scene.run(&[]).expect(code).says(words);
+}
+
+#[test]
+fn b08_validating_and_running_end_with_one_code_for_one_cause() {
+    let plain = || Scene::plain(10, "");
+    let scene = plain();
+    scene.write("file", "");
+    scene.edit("output = \"out\"", "output = \"file\"");
+    both(&scene, 2, &["pipeline.toml:", "is not a directory", "granted as `output`"]);
+    scene.edit("output = \"file\"", "output = \"file/below\"");
+    both(&scene, 2, &["pipeline.toml:", "is not a directory, on the way to"]);
+    for tasks in ["", "tasks = 2"] {
+        let scene = Scene::plain(10, tasks);
+        scene.edit("in/*", "none/*");
+        both(&scene, 3, &["pipeline.toml:", "no file matches `none/*`"]);
+    }
+    let scene = plain();
+    scene.pipeline("", "[sinks.out.transform]\nfilter = \"m > 1\"\n");
+    both(&scene, 2, &["pipeline.toml:", "sink `out`", "filter"]);
+    let scene = Scene::plain(10, "schema = \"n NUMMER\"");
+    both(&scene, 2, &["pipeline.toml:", "source `flights`: schema: column n: unknown type NUMMER"]);
+}
+
+#[test]
+fn b08_what_only_an_edit_of_the_input_mends_is_not_called_a_failure() {
+    for content in ["a,a\n1,2\n", "a,b\n1,\"2\n", "a,b\n1\n"] {
+        let scene = Scene::new();
+        scene.write("in/a.csv", content);
+        scene.pipeline("schema = \"a TEXT, b TEXT\"", "");
+        scene.edit("format = \"json-lines\"", "format = \"csv\"");
+        let ended = scene.run(&["--json"]).says(&["in/a.csv"]);
+        assert!([2, 3].contains(&ended.code()), "{ended}");
+        let last = ended.stdout.lines().last().unwrap_or_default();
+        assert!(last.contains("\"result\":\"refused\""), "{ended}");
+    }
+    let scene = Scene::plain(10, "");
+    scene.pipeline("", "[dead-letter]\nplugin = \"builtin:files\"\n\n[dead-letter.dirs]\noutput = \"dead\"\n");
+    scene.tidegate(&["dead-letter", "replay", "pipeline.toml", "--from", "nodir"]).expect(2).says(&["nodir", "--from"]);
+}
+
+#[test]
+fn b07_a_state_directory_that_a_source_would_read_is_refused() {
+    let scene = Scene::plain(10, "");
+    scene.edit("state = \"state\"", "state = \"in\"");
+    both(&scene, 2, &["pipeline.toml:3:9: `state` in [pipeline]", "`in/*` of `paths` in [sources.flights]"]);
+    assert!(!scene.path("in/log").exists(), "nothing was begun");
+}
+
+#[test]
+fn b20_two_sources_of_one_sink_that_read_the_same_file_are_told() {
+    let scene = Scene::plain(10, "");
+    let again = "[sources.again]\nkind = \"files\"\npaths = [\"in/0.*\"]\nformat = \"json-lines\"\n\n";
+    scene.edit("[sinks.out]", &format!("{again}[sinks.out]"));
+    both(&scene, 0, &["warning: pipeline.toml:", "sources `again` and `flights` both read", "in/0.jsonl", "twice"]);
+    // Two sinks may each have rows of their own.
+    let scene = Scene::plain(10, "");
+    let other = "[sinks.other]\nplugin = \"builtin:files\"\nsources = [\"again\"]\ndirs = { output = \"other\" }\n\n";
+    scene.edit("[sinks.out]", &format!("{again}{other}[sinks.out]\nsources = [\"flights\"]"));
+    let ended = scene.tidegate(&["validate", "pipeline.toml"]).expect(0);
+    assert!(!ended.stdout.contains("both read"), "{ended}");
+}

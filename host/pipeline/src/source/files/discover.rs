@@ -62,6 +62,18 @@ pub fn reaches(base: &Path, pattern: &str, dir: &Path) -> bool {
     }
 }
 
+/// Whether the pattern matches this file, there or not.
+pub fn matches_file(base: &Path, pattern: &str, file: &Path) -> bool {
+    let (root, rest) = split(&normal(base), pattern);
+    let (root, file) = (normal(&root), normal(file));
+    let Some(rest) = rest else { return root == file };
+    let Ok(inside) = file.strip_prefix(&root) else { return false };
+    if !is_hidden(&rest) && inside.components().any(|part| part.as_os_str().as_encoded_bytes().starts_with(b".")) {
+        return false;
+    }
+    compile(pattern, &rest).is_ok_and(|matcher| matcher.is_match(inside))
+}
+
 /// Whether the pattern asks for names that begin with a dot.
 fn is_hidden(rest: &str) -> bool {
     rest.split('/').any(|part| part.starts_with('.'))

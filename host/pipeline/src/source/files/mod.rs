@@ -38,7 +38,7 @@ use tidegate_protocol::record::SourceCut;
 
 use self::absent::Absent;
 use self::deal::Compare;
-pub use self::discover::reaches;
+pub use self::discover::{matches_file, reaches};
 pub use self::follow::{FollowOptions, OnLostRows};
 use self::partition::{OpenPartition, Partition, Settings};
 use self::position::Position;

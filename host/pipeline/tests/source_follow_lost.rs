@@ -707,3 +707,42 @@ fn a_copy_made_between_a_look_and_the_first_reading_of_what_it_found_is_read() {
         }
     }
 }
+
+#[test]
+fn rows_that_are_left_of_a_log_that_is_cut_short_are_not_read_again() {
+    let _alone = alone();
+    let short = |end: usize| (1..=end).map(|n| format!("row {n:02}\n")).collect::<String>();
+    let long = |end: usize| (1..=end).map(|n| format!("row {n:02} {}\n", "x".repeat(3000))).collect::<String>();
+    for row in [short as fn(usize) -> String, long] {
+        for (left, more) in [(1, false), (5, false), (5, true), (9, true)] {
+            let mut f = followed("app.log", OnLostRows::Stop);
+            f.write("app.log", &row(10));
+            f.open();
+            f.read();
+            f.read();
+            let length = row(left).len() as u64;
+            fs::OpenOptions::new().write(true).open(f.dir.path().join("app.log")).unwrap().set_len(length).unwrap();
+            if more {
+                f.append("app.log", "new 01\nnew 02\n");
+            }
+            match f.try_read() {
+                Ok(()) => {
+                    says(&["app.log", "begins with lines 1 to", "and nothing else"]);
+                    f.append("app.log", "end 01\n");
+                    f.read();
+                    let mut expected = row(10) + "end 01\n";
+                    if more {
+                        expected = row(10) + "new 01\nnew 02\nend 01\n";
+                    }
+                    assert_eq!(f.rows.join("\n") + "\n", expected);
+                }
+                // What is behind the first 4 KiB is not known.
+                stopped => {
+                    assert!(length > 4096, "{left}: {stopped:?}");
+                    stops(stopped, &["app.log", "line 10", "begins with lines 1 to", "cannot be known"]);
+                    assert_eq!(f.rows.len(), 10);
+                }
+            }
+        }
+    }
+}

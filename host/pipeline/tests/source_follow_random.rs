@@ -11,12 +11,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use source_support::followed::{Followed, is_root};
 use source_support::told;
-use tidegate_pipeline::source::SourceError;
-use tidegate_pipeline::source::files::{FollowOptions, Format, OnLostRows};
+use tidegate_pipeline::source::files::{FilesSource, FollowOptions, Format, Moment, Moments, OnLostRows};
+use tidegate_pipeline::source::{Read, SourceError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// Time between two looks, in some lives.
 const POLL: Duration = Duration::from_millis(60);
@@ -109,7 +111,7 @@ struct Life {
     unknown: BTreeSet<String>,
     /// A part of a line was taken away. To a reader that did not look into it, it may have been lines.
     torn_taken: bool,
-    /// What was truncated out of files.
+    /// What was truncated out of files, without a copy or before anything was read of the log.
     truncated: Vec<BTreeSet<String>>,
     /// What was truncated when the copy, by inode, lacked a part of it.
     short: BTreeMap<u64, Short>,
@@ -120,6 +122,31 @@ struct Life {
     /// The error with which it ended, if it did.
     ended: Option<SourceError>,
     trace: bool,
+    amid: Amid,
+    /// Nothing happens any more.
+    still: bool,
+}
+
+/// Something happens in the middle of what the reader does, which waits for it.
+struct Amid {
+    /// A moment, or that the reader is done.
+    moments: UnboundedReceiver<Option<Moment>>,
+    done: UnboundedSender<Option<Moment>>,
+    go_on: std::sync::mpsc::Sender<()>,
+}
+
+impl Amid {
+    fn new(followed: &mut Followed) -> Self {
+        let (tell, moments) = tokio::sync::mpsc::unbounded_channel();
+        let (go_on, wait) = std::sync::mpsc::channel();
+        let (done, wait) = (tell.clone(), std::sync::Mutex::new(wait));
+        followed.source = Arc::new(FilesSource::clone(&followed.source).telling(Moments::told(move |moment| {
+            if tell.send(Some(moment)).is_ok() {
+                let _ = wait.lock().unwrap().recv();
+            }
+        })));
+        Self { moments, done, go_on }
+    }
 }
 
 impl Life {
@@ -146,7 +173,9 @@ impl Life {
         if trace {
             told::show(&format!("seed {seed}: {pattern}, stop {stop}, {tasks} tasks, {} bytes", followed.most_bytes));
         }
+        let amid = Amid::new(&mut followed);
         let mut life = Self {
+            amid,
             dice,
             followed,
             logs,
@@ -166,6 +195,7 @@ impl Life {
             cut: Default::default(),
             ended: None,
             trace,
+            still: false,
         };
         for log in 0..life.logs.len() {
             life.create(log);
@@ -327,8 +357,12 @@ impl Life {
                 let rows = self.content.remove(&inode).unwrap_or_default();
                 let copied = copied.unwrap_or_default();
                 self.unknown.extend(rows.difference(&copied).cloned());
-                self.truncated.push(rows);
-                self.excuse();
+                // Of a log that a checkpoint knows its copies are known, whether anybody had seen what is in them.
+                let log = &self.logs[log].name[..1];
+                if !self.followed.rows[..self.cut.0].iter().any(|row| row.starts_with(log)) {
+                    self.truncated.push(rows);
+                    self.excuse();
+                }
             }
             Step::Delete(number) => self.delete(log, number),
         }
@@ -442,7 +476,8 @@ impl Life {
     /// Whether anything came; nothing if it ended.
     fn call(&mut self, task: usize) -> Option<bool> {
         let before = self.followed.rows.len();
-        match self.followed.call(task) {
+        let read = self.read_amid(task);
+        match self.followed.came(task, read) {
             Ok(more) => {
                 if self.trace && more {
                     let rows: Vec<&str> = self.followed.rows[before..].iter().map(|row| clip(row)).collect();
@@ -456,6 +491,53 @@ impl Life {
                 None
             }
         }
+    }
+
+    /// A call, in the middle of which something may happen.
+    fn read_amid(&mut self, task: usize) -> Result<Read, SourceError> {
+        let mut reader = self.followed.readers.remove(task);
+        let (runtime, most_bytes) = (Arc::clone(&self.followed.runtime), self.followed.most_bytes);
+        self.followed.act_as_reader();
+        let read = runtime.block_on(async {
+            let mut read = reader.next(most_bytes);
+            loop {
+                tokio::select! {
+                    biased;
+                    Some(moment) = self.amid.moments.recv() => self.happen_amid(moment),
+                    read = &mut read => return read,
+                }
+            }
+        });
+        self.followed.act_as_writer();
+        self.followed.readers.insert(task, reader);
+        read
+    }
+
+    /// A start, in the middle of which something may happen.
+    fn open_amid(&mut self) -> Result<(), SourceError> {
+        self.followed.readers.clear();
+        let (opening, done) = (self.followed.opening(), self.amid.done.clone());
+        self.followed.act_as_reader();
+        let opened = std::thread::spawn(move || {
+            let opened = opening();
+            let _ = done.send(None);
+            opened
+        });
+        while let Some(Some(moment)) = self.amid.moments.blocking_recv() {
+            self.happen_amid(Some(moment));
+        }
+        self.followed.act_as_writer();
+        self.followed.opened(opened.join().unwrap())
+    }
+
+    fn happen_amid(&mut self, moment: Option<Moment>) {
+        self.followed.act_as_writer();
+        if self.dice.one_in(6) && !self.still {
+            self.say(&format!("      amid: {moment:?}"));
+            (0..1 + self.dice.roll(8)).for_each(|_| self.happen());
+        }
+        self.followed.act_as_reader();
+        self.amid.go_on.send(()).unwrap();
     }
 
     fn checkpoint(&mut self) {
@@ -482,7 +564,7 @@ impl Life {
     fn come_up(&mut self) -> bool {
         self.say("  starts");
         self.excuse();
-        if let Err(error) = self.followed.try_open() {
+        if let Err(error) = self.open_amid() {
             self.say(&format!("        does not start: {error}; {:#?}", self.followed.positions));
             self.ended = Some(error);
             return false;
@@ -537,6 +619,7 @@ impl Life {
                 return;
             }
         }
+        self.still = true;
         for log in 0..self.logs.len() {
             while !self.logs[log].todo.is_empty() {
                 self.step(log);

@@ -58,6 +58,21 @@ pub enum SourceError {
         /// The copy that was found, and that lacks them; if none are known to be lost, that has other rows in it.
         copy: Option<String>,
     },
+    /// A followed file was truncated or overwritten, and still begins with rows that were read.
+    Headed {
+        /// Its partition.
+        partition: String,
+        /// Its name.
+        name: String,
+        /// The last line that was read.
+        line: u64,
+        /// Bytes that are known to have been behind it and are found nowhere.
+        unread: u64,
+        /// The last line at its beginning that is known to be what was read.
+        known: u64,
+        /// Nothing behind them is what was read.
+        all: bool,
+    },
     /// What is there is not what was there at the checkpoint.
     Changed {
         /// Which partition.
@@ -196,6 +211,30 @@ impl fmt::Display for SourceError {
                 write!(
                     f,
                     ". What is there now is read from its start. If it is not: put a copy of the old content into that \
+                     directory, or set `on-lost-rows = \"warn\"`"
+                )
+            }
+            Self::Headed { partition, name, line, unread, known, all } => {
+                write!(f, "{name}")?;
+                if partition != name {
+                    write!(f, " (partition {partition})")?;
+                }
+                write!(
+                    f,
+                    ": was truncated or overwritten after line {line} was read, no copy of its old content is found in its \
+                     directory, and it begins with lines 1 to {known} of that"
+                )?;
+                match all {
+                    true => write!(f, " and nothing else of it")?,
+                    false => write!(f, "; whether what is behind them was read cannot be known")?,
+                }
+                match unread {
+                    0 => write!(f, "; rows written behind line {line} before, if any, are lost")?,
+                    unread => write!(f, "; {unread} bytes that were seen behind line {line} are lost")?,
+                }
+                write!(
+                    f,
+                    ". It is read behind line {known}. If it is not: put the old content, or a copy of it, back into that \
                      directory, or set `on-lost-rows = \"warn\"`"
                 )
             }

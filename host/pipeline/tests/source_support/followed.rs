@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::{TempDir, tempdir};
@@ -13,10 +14,13 @@ use tidegate_protocol::record::SourceCut;
 
 use super::{append, cut, write};
 
+/// What opening a source gives.
+pub(crate) type Opened = Result<Vec<Box<dyn Reader>>, SourceError>;
+
 /// A folder that is followed.
 pub(crate) struct Followed {
     pub(crate) dir: TempDir,
-    pub(crate) source: FilesSource,
+    pub(crate) source: Arc<FilesSource>,
     pub(crate) tasks: u32,
     pub(crate) most_bytes: usize,
     pub(crate) readers: Vec<Box<dyn Reader>>,
@@ -25,7 +29,7 @@ pub(crate) struct Followed {
     pub(crate) positions: BTreeMap<String, String>,
     /// Which task spoke of a partition in this run: never two.
     pub(crate) speakers: BTreeMap<String, usize>,
-    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) runtime: Arc<tokio::runtime::Runtime>,
     /// The reader has no more rights than `nobody` to open files; the test, which is root, has.
     pub(crate) as_nobody: bool,
 }
@@ -58,10 +62,11 @@ impl Followed {
         let dir = tempdir().unwrap();
         let mut options = options(dir.path(), pattern, format);
         change(&mut options);
-        let source = FilesSource::new(options).unwrap();
+        let source = Arc::new(FilesSource::new(options).unwrap());
         let (rows, bad, positions, speakers) = Default::default();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        let runtime = Arc::new(runtime);
         Self {
             dir,
             source,
@@ -83,15 +88,33 @@ impl Followed {
 
     pub(crate) fn try_open(&mut self) -> Result<(), SourceError> {
         self.readers.clear();
+        self.act_as_reader();
+        let opened = self.opening()();
+        self.act_as_writer();
+        self.opened(opened)
+    }
+
+    /// Opens it, on any thread.
+    pub(crate) fn opening(&self) -> impl FnOnce() -> Opened + Send + 'static {
         let restored = (!self.positions.is_empty()).then(|| self.cut());
-        let encoding = self.source.contract().encodings[0];
+        let (source, tasks) = (Arc::clone(&self.source), self.tasks);
+        move || source.open(source.contract().encodings[0], restored.as_ref(), tasks)
+    }
+
+    /// Threads have the rights of the one that starts them.
+    pub(crate) fn act_as_reader(&self) {
         if self.as_nobody {
             act_as(NOBODY);
         }
-        let opened = self.source.open(encoding, restored.as_ref(), self.tasks);
+    }
+
+    pub(crate) fn act_as_writer(&self) {
         if self.as_nobody {
             act_as(0);
         }
+    }
+
+    pub(crate) fn opened(&mut self, opened: Opened) -> Result<(), SourceError> {
         self.readers = opened?;
         self.speakers.clear();
         for (task, reader) in self.readers.iter().enumerate() {
@@ -109,14 +132,14 @@ impl Followed {
 
     /// One call of one reader. Whether anything came.
     pub(crate) fn call(&mut self, task: usize) -> Result<bool, SourceError> {
-        if self.as_nobody {
-            // Threads have the rights of the one that starts them.
-            act_as(NOBODY);
-        }
+        self.act_as_reader();
         let read = self.runtime.block_on(self.readers[task].next(self.most_bytes));
-        if self.as_nobody {
-            act_as(0);
-        }
+        self.act_as_writer();
+        self.came(task, read)
+    }
+
+    /// What a call gave.
+    pub(crate) fn came(&mut self, task: usize, read: Result<Read, SourceError>) -> Result<bool, SourceError> {
         match read? {
             Read::End => panic!("there is no end"),
             Read::Idle => Ok(false),

@@ -39,7 +39,7 @@ use tidegate_protocol::record::SourceCut;
 use self::absent::Absent;
 use self::deal::Compare;
 pub use self::discover::{matches_file, reaches};
-pub use self::follow::{FollowOptions, OnLostRows};
+pub use self::follow::{FollowOptions, Moment, Moments, OnLostRows};
 use self::partition::{OpenPartition, Partition, Settings};
 use self::position::Position;
 use self::reader::FilesReader;
@@ -98,6 +98,7 @@ impl FilesOptions {
 #[derive(Debug, Clone)]
 pub struct FilesSource {
     options: FilesOptions,
+    moments: Moments,
 }
 
 impl FilesSource {
@@ -121,7 +122,14 @@ impl FilesSource {
                  are not compressed",
             );
         }
-        Ok(Self { options })
+        Ok(Self { options, moments: Moments::default() })
+    }
+
+    /// Tells of what is about to be done at followed files.
+    #[must_use]
+    pub fn telling(mut self, moments: Moments) -> Self {
+        self.moments = moments;
+        self
     }
 
     /// The partitions that are there now, sorted; for choosing the number of tasks. Blocking.
@@ -177,6 +185,7 @@ impl FilesSource {
             settings,
             options,
             per_batch: self.options.files_per_batch.max(1),
+            moments: self.moments.clone(),
         };
         follow::open(files, restored.collect::<Result<_, SourceError>>()?, tasks.max(1) as usize, limiter)
     }

@@ -165,7 +165,8 @@ impl Position {
         }
     }
 
-    /// How many bytes at its beginning a file of this size has in common with this one, at least: up to a mark.
+    /// How many bytes at its beginning a file of this size has in common with this one, at least: up to a mark, or
+    /// the end of its head.
     pub(super) fn common(&self, file: &File, size: u64) -> io::Result<usize> {
         let mut common = 0;
         for (length, known) in marked().zip(self.marks.as_bytes().chunks_exact(8)) {
@@ -173,6 +174,13 @@ impl Position {
                 break;
             }
             common = length;
+        }
+        let head_len = usize::try_from(self.head_len).unwrap_or(usize::MAX);
+        if (common + 1..=HEAD).contains(&head_len) && self.head_len <= size {
+            let head = read_at(file, 0, head_len)?;
+            if head.len() == head_len && digest(&head) == self.head {
+                common = head_len;
+            }
         }
         Ok(common)
     }

@@ -1,6 +1,7 @@
 //! Finds what was read of a file in another one: a copy, or the file under another name on another disk.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs::File;
 use std::io;
 
 use super::generation::{Generation, Place};
@@ -38,7 +39,8 @@ impl Registry {
             if round.unsettled.contains(&path) {
                 continue;
             }
-            match found.remove(&number).and_then(|copy| self.take_copy(copy, strangers)) {
+            let copied = found.remove(&number);
+            match copied.and_then(|copy| self.take_copy(copy, strangers)) {
                 Some(copy) => {
                     let (name, task) = (generation_name(self, number), self.task_of(number));
                     let now = self.generations.get(&number).and_then(|generation| generation.seen().ok().flatten());
@@ -53,7 +55,8 @@ impl Registry {
                         self.add(new);
                     }
                 }
-                None if self.may_be_missed(round) => drop(round.unsettled.insert(path)),
+                // Renamed in this moment: the next look tells.
+                None if copied.is_some() || self.may_be_missed(round) => drop(round.unsettled.insert(path)),
                 None => self.start_again(number, round.opening)?,
             }
         }
@@ -75,13 +78,21 @@ impl Registry {
             return HashMap::new();
         }
         // What is known of the wanted ones is older than this: a copy of them is whole by now.
-        strangers.refresh();
+        strangers.refresh(&round.logs);
         let untouched = self
             .generations
             .iter()
             .filter(|(number, generation)| generation.is_untouched() && !wanted.contains(number));
+        let mut elsewhere = Vec::new();
         let untouched: Vec<(Copied, Seen)> = untouched
-            .filter_map(|(number, generation)| Some((Copied::Untouched(*number), generation.seen().ok().flatten()?)))
+            .filter_map(|(number, generation)| match self.find(generation) {
+                Ok(Some(seen)) => Some((Copied::Untouched(*number), seen)),
+                // Renamed in this moment, or gone.
+                _ => {
+                    elsewhere.push(generation);
+                    None
+                }
+            })
             .collect();
         let files = strangers.files.iter().enumerate();
         let files = files.filter_map(|(index, seen)| Some((Copied::Stranger(index), seen.as_ref()?)));
@@ -94,7 +105,12 @@ impl Registry {
             let Some(generation) = self.generations.get(number).filter(|_| !found.contains_key(number)) else {
                 continue;
             };
-            let unread = unreadable.iter().find(|(index, _)| belongs(generation, files[*index].1));
+            if elsewhere.iter().any(|copy| copy.held == Some(*number) || belongs(generation, copy.name())) {
+                // It may be the copy: the next look tells.
+                round.unsettled.insert(generation.path.clone());
+                continue;
+            }
+            let unread = unreadable.iter().find(|(index, _)| belongs(generation, &files[*index].1.name));
             if let Some((index, error)) = unread {
                 round.unsettled.insert(generation.path.clone());
                 // Renamed in this moment, or gone: the next look tells.
@@ -122,7 +138,7 @@ impl Registry {
             matches!(copied, Copied::Untouched(copy)
                 if self.generations.get(copy).is_some_and(|copy| copy.held == Some(number)))
         };
-        let likely = |seen: &Seen| generation.shrank() && belongs(generation, seen);
+        let likely = |seen: &Seen| generation.shrank() && belongs(generation, &seen.name);
         // Of one that was known to be a copy it does not matter what was written to it since.
         let short = |copied: &Copied, seen: &Seen| match held(copied) {
             true => seen.size > 0 && generation.begins(seen).unwrap_or(false),
@@ -140,11 +156,11 @@ impl Registry {
     /// It is nobody's any more.
     pub(super) fn take_copy(&mut self, copied: Copied, strangers: &mut Strangers) -> Option<Seen> {
         match copied {
-            Copied::Stranger(index) => strangers.files[index].take(),
+            Copied::Stranger(index) => strangers.take(index),
             Copied::Untouched(number) => {
-                let seen = self.generations.get(&number)?.seen().ok().flatten();
+                let seen = self.find(self.generations.get(&number)?).ok().flatten()?;
                 self.forget(number);
-                seen
+                Some(seen)
             }
         }
     }
@@ -173,22 +189,38 @@ impl Registry {
     /// There is no copy of a file that has not in it what was read.
     fn start_again(&mut self, number: u64, opening: bool) -> Result<(), SourceError> {
         let Some(generation) = self.generations.get(&number) else { return Ok(()) };
-        if generation.position.line > 0 {
-            let unread = generation.unread_before();
-            let unseen = (opening || !generation.verified) && !generation.was_renamed();
+        if generation.position.line == 0 {
+            self.generations.get_mut(&number).into_iter().for_each(Generation::start_again);
+            return Ok(());
+        }
+        let unread = generation.unread_before();
+        let unseen = (opening || !generation.verified) && !generation.was_renamed();
+        let left = left_of(generation).map_err(|error| SourceError::Io { path: generation.path.clone(), error })?;
+        let Some(left) = left else {
             self.lose(cut_off(generation, unread, None), unread > 0 || unseen)?;
-        }
-        if let Some(generation) = self.generations.get_mut(&number) {
-            generation.start_again();
-        }
-        Ok(())
+            self.generations.get_mut(&number).into_iter().for_each(Generation::start_again);
+            return Ok(());
+        };
+        let headed = SourceError::Headed {
+            partition: generation.label.to_string(),
+            name: generation.name().to_owned(),
+            line: generation.position.line,
+            unread,
+            known: left.line,
+            all: left.all,
+        };
+        self.lose(headed, unread > 0 || unseen || !left.all)?;
+        let Some(generation) = self.generations.get_mut(&number) else { return Ok(()) };
+        let path = left.seen.path.clone();
+        let gone_on = generation.go_on_at(&left.seen, &left.file, (left.offset, left.line));
+        gone_on.map_err(|error| SourceError::Io { path, error })
     }
 
     /// Files that were shortened behind what was read of them. A torn line may be taken back, a whole one may not.
     fn are_cut(&mut self, cut: Vec<u64>, strangers: &Strangers) -> Result<(), SourceError> {
         for number in cut {
             let Some(generation) = self.generations.get(&number) else { continue };
-            let copied = |seen: &Seen| seen.size >= generation.most && belongs(generation, seen);
+            let copied = |seen: &Seen| seen.size >= generation.most && belongs(generation, &seen.name);
             let untouched = self.generations.values().filter(|other| other.is_untouched());
             let elsewhere = generation.position.line == 0
                 && (strangers.iter().any(copied)
@@ -214,17 +246,29 @@ impl Registry {
         unreadable: &mut Vec<(usize, io::Error)>,
     ) -> HashMap<u64, usize> {
         let mut found = HashMap::new();
+        let mut searched = 0;
         let mut heads: BTreeMap<u64, HashMap<&str, Vec<u64>>> = BTreeMap::new();
         for (number, generation) in wanted.iter().filter_map(|number| Some((*number, self.generations.get(number)?))) {
             let position = &generation.position;
             if position.line > 0 {
                 heads.entry(position.head_len).or_default().entry(&position.head).or_default().push(number);
+                searched += 1;
             }
         }
-        for (index, seen) in files.enumerate() {
-            let Some(seen) = seen.filter(|seen| seen.size > 0 && found.len() < wanted.len()) else { continue };
-            let opened = seen.open().and_then(|(file, _)| Ok((read_at(&file, 0, HEAD)?, file)));
-            let (head, file) = match opened {
+        // There may be very many other files, and each has to be opened: those that are named as a copy would be come first.
+        let logs: HashSet<&str> =
+            wanted.iter().filter_map(|number| Some(self.generations.get(number)?.log())).collect();
+        let named = |seen: &Seen| {
+            logs.contains(&seen.name[..]) || names::origins(&seen.name).any(|log| logs.contains(&log[..]))
+        };
+        let files = files.enumerate().filter_map(|(index, seen)| Some((index, seen?)));
+        let (likely, others): (Vec<_>, Vec<_>) = files.partition(|(_, seen)| named(seen));
+        for (index, seen) in likely.into_iter().chain(others) {
+            if found.len() == searched {
+                break;
+            }
+            let opened = seen.open().and_then(|(file, size)| Ok((read_at(&file, 0, HEAD)?, file, size)));
+            let (head, file, size) = match opened {
                 Ok(opened) => opened,
                 Err(error) => {
                     unreadable.push((index, error));
@@ -238,7 +282,7 @@ impl Registry {
                 !found.contains_key(number)
                     && self.generations.get(number).is_some_and(|generation| {
                         tells(generation, seen)
-                            && seen.size >= generation.position.offset
+                            && size >= generation.position.offset
                             && read_tail(&file, generation.position.offset)
                                 .is_ok_and(|tail| digest(&tail) == generation.position.tail)
                     })
@@ -265,14 +309,41 @@ fn cut_off(generation: &Generation, unread: u64, copy: Option<String>) -> Source
     }
 }
 
+/// What is left of a file at its beginning.
+struct Left {
+    seen: Seen,
+    file: File,
+    /// Where the last of the lines ends that are left.
+    offset: u64,
+    line: u64,
+    /// Nothing behind it was read.
+    all: bool,
+}
+
+/// Rows that were read of a file and are still at its beginning. A header, which every file has, is none.
+fn left_of(generation: &Generation) -> io::Result<Option<Left>> {
+    let Some(seen) = generation.seen()? else { return Ok(None) };
+    let (file, size) = match seen.open() {
+        Ok(opened) => opened,
+        // For the next look to tell.
+        Err(_) => return Ok(None),
+    };
+    let (common, all) = generation.common(&file, size)?;
+    let lines = memchr::memchr_iter(b'\n', &common).count();
+    let offset = memchr::memrchr(b'\n', &common).map_or(0, |last| last as u64 + 1);
+    let rows = lines.saturating_sub(usize::from(generation.header.is_some()));
+    let is_left = rows > 0 || (common.len() == HEAD && generation.position.offset > size);
+    Ok(is_left.then_some(Left { seen, file, offset, line: lines as u64, all }))
+}
+
 /// Whether the name says that it is the file, or was made out of it: a name that rotation makes of the log's.
-fn belongs(generation: &Generation, seen: &Seen) -> bool {
+fn belongs(generation: &Generation, other: &str) -> bool {
     let (name, log) = (generation.name(), generation.log());
-    seen.name == name || seen.name == log || names::origins(&seen.name).any(|origin| origin == name || origin == log)
+    other == name || other == log || names::origins(other).any(|origin| origin == name || origin == log)
 }
 
 /// Whether content that is the same tells that it is the same file: a single line, as a header is, does not, unless the
 /// name tells too.
 pub(super) fn tells(generation: &Generation, seen: &Seen) -> bool {
-    generation.position.line > 1 || belongs(generation, seen)
+    generation.position.line > 1 || belongs(generation, &seen.name)
 }

@@ -42,6 +42,8 @@ pub(super) struct Generation {
     pub(super) dry: u64,
     pub(super) place: Place,
     pub(super) handle: Option<Arc<File>>,
+    /// The first bytes that were read of it, up to 4 KiB, while it is open and nothing is read.
+    pub(super) begin: Option<Vec<u8>>,
     /// Columns of a CSV file, once they are known.
     pub(super) header: Option<Arc<[String]>>,
     /// A task reads it now.
@@ -85,6 +87,7 @@ impl Generation {
             position,
             place: Place::Here,
             handle: None,
+            begin: None,
             header: None,
             reading: false,
             lease: 0,
@@ -150,18 +153,25 @@ impl Generation {
         self.position.done = false;
         self.position.size = seen.size.max(self.position.offset);
         (self.handle, self.moved, self.dry, self.changed) = (None, true, self.position.offset, false);
+        self.begin = None;
         (self.most, self.before, self.verified) = (self.position.size, 0, true);
     }
 
     /// It goes on behind the end of another file, which has only a part of what was read.
     pub(super) fn go_on_behind(&mut self, seen: &Seen) -> io::Result<()> {
         let (file, size) = seen.open()?;
-        let Position { name, line, .. } = self.position.clone();
-        let mut end = Position { offset: size, size, line: line.min(size), ..Position::nowhere() };
-        let head = read_at(&file, 0, HEAD)?;
+        let line = self.position.line.min(size);
+        self.go_on_at(seen, &file, (size, line))
+    }
+
+    /// It goes on in another file, behind a part of what was read, which ends there with that line.
+    pub(super) fn go_on_at(&mut self, seen: &Seen, file: &File, (offset, line): (u64, u64)) -> io::Result<()> {
+        let name = self.position.name.clone();
+        let mut end = Position { offset, size: offset, line, ..Position::nowhere() };
+        let head = read_at(file, 0, HEAD)?;
         end.cover_head(&head, false);
         end.cover_marks(&head);
-        end.tail = digest(&read_tail(&file, size)?);
+        end.tail = digest(&read_tail(file, offset)?);
         self.position = Position { file: Some(seen.id), name, ..end };
         self.go_on_in(seen);
         Ok(())
@@ -172,7 +182,7 @@ impl Generation {
         self.call_back();
         let Position { file, name, .. } = self.position.clone();
         self.position = Position { file, name, ..Position::nowhere() };
-        (self.dry, self.moved, self.changed, self.header) = (0, true, false, None);
+        (self.dry, self.moved, self.changed, self.header, self.begin) = (0, true, false, None, None);
         (self.most, self.before, self.verified) = (self.size, 0, true);
     }
 
@@ -310,6 +320,18 @@ impl Generation {
         let (file, size) = seen.open()?;
         let common = self.position.common(&file, size)?;
         Ok(memchr::memchr_iter(b'\n', &read_at(&file, 0, common)?).count() > 1)
+    }
+
+    /// The bytes with which a file begins as this one did, up to 4 KiB and as far as that can be told, and whether nothing
+    /// behind them was read of this one.
+    pub(super) fn common(&self, file: &File, size: u64) -> io::Result<(Vec<u8>, bool)> {
+        let mut head = read_at(file, 0, HEAD)?;
+        let begin = self.begin.as_deref().unwrap_or_default();
+        let known = head.iter().zip(begin).take_while(|(one, other)| one == other).count();
+        let differs = known < head.len().min(begin.len());
+        head.truncate(known.max(self.position.common(file, size)?));
+        let ends = differs || head.len() as u64 == size;
+        Ok((head, ends))
     }
 
     /// Compares another file, of which nothing was read, with this one.

@@ -45,6 +45,14 @@ impl Seen {
         Self::of(name.to_owned(), path.to_owned(), std::fs::metadata(path))
     }
 
+    /// That file, which was under this name before, if it has another one in its directory by now.
+    pub(super) fn renamed(name: &str, path: &Path, id: &FileId) -> Option<Self> {
+        let path = renamed(path, id)?;
+        let last = path.file_name()?.to_str()?;
+        let name = name.rsplit_once('/').map_or_else(|| last.to_owned(), |(folder, _)| format!("{folder}/{last}"));
+        Self::at(&name, &path).ok().flatten().filter(|seen| id.is(&seen.id))
+    }
+
     /// That file, and no other one that has taken its path.
     pub(super) fn open(&self) -> io::Result<(File, u64)> {
         let (file, data) = open_file(&self.path)?;
@@ -94,6 +102,24 @@ impl Seen {
         }
         self.also.extend(other.also);
     }
+}
+
+/// Opens that file: under its path, or, if it is to be searched for, under the name that it has in its directory by now.
+pub(super) fn open_same(path: &Path, id: Option<FileId>, search: bool) -> io::Result<Option<File>> {
+    let is = |data: &Metadata| id.is_none_or(|id| (id.dev, id.ino) == (data.dev(), data.ino()));
+    match open_file(path) {
+        Ok((file, data)) if is(&data) => return Ok(Some(file)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let renamed = id.filter(|_| search).and_then(|id| renamed(path, &id));
+    Ok(renamed.and_then(|path| open_file(&path).ok()).filter(|(_, data)| is(data)).map(|(file, _)| file))
+}
+
+/// Where that file is by now in the directory of this path.
+fn renamed(path: &Path, id: &FileId) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(path.parent()?).ok()?.flatten();
+    entries.find(|entry| entry.ino() == id.ino).map(|entry| entry.path())
 }
 
 /// Files by what they are: one that is found again adds its names to the first.

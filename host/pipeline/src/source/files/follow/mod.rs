@@ -23,6 +23,10 @@
 //!   If not, a warning tells from which line on rows may be lost. What is written between copying and truncating is lost
 //!   with any reader, but for what was read of it; then the copy is shorter than what was read, and is known by its
 //!   beginning, of at least 32 bytes. That a file was truncated is seen at looks, and behind every block that is read.
+//! - **Cut short**: where no copy is found, and the file begins with rows that were read (more than a header), these are not
+//!   read again. What is behind them is read if it cannot be rows that were read before: the file has nothing else, or
+//!   differs from them within its first 4 KiB. Where that cannot be known, it is an error, as lost rows are. After a restart,
+//!   and of files that were not read for long, the first bytes are known in powers of two only.
 //! - **A copy is held back**: a file of which nothing was read, that holds nothing but the beginning of another one, and is
 //!   named as if made from it. When the original is truncated or goes, the copy takes its place; when the copy becomes
 //!   something else, it is a file of its own. A task that reads a file when a look finds that it is not what it was has
@@ -58,6 +62,7 @@ mod copies;
 mod generation;
 mod glance;
 mod look;
+mod moments;
 mod names;
 mod recognise;
 mod registry;
@@ -74,6 +79,7 @@ use tokio::time::Instant;
 
 use self::glance::Chosen;
 use self::look::Look;
+pub use self::moments::{Moment, Moments};
 use self::registry::Registry;
 use self::tail::{Refusal, Stepped, Tail};
 use super::gather::Gather;
@@ -132,6 +138,7 @@ pub(super) struct Files {
     pub(super) options: FollowOptions,
     /// Whose rows may share a batch.
     pub(super) per_batch: usize,
+    pub(super) moments: Moments,
 }
 
 /// What the readers of a source share.
@@ -179,8 +186,7 @@ impl Shared {
 
     fn look(&self) -> Result<(), SourceError> {
         let (start, cpu) = (Instant::now(), processor_time());
-        let looked =
-            Look::take(&self.files.base, &self.files.paths).and_then(|look| self.registry().work_in(look, false));
+        let looked = look_at(&self.files).and_then(|look| self.registry().work_in(look, false));
         let cost = start.elapsed().max(processor_time().saturating_sub(cpu).saturating_mul(SHARE));
         let pause = match self.files.options.poll {
             Duration::ZERO => Duration::ZERO,
@@ -251,6 +257,12 @@ fn processor_time() -> Duration {
     Duration::new(seconds.unwrap_or_default(), nanos.unwrap_or_default())
 }
 
+fn look_at(files: &Files) -> Result<Look, SourceError> {
+    let look = Look::take(&files.base, &files.paths)?;
+    files.moments.tell(Moment::Listed);
+    Ok(look)
+}
+
 /// Finds what there is, and makes a reader for each task. Blocking.
 ///
 /// # Errors
@@ -261,11 +273,11 @@ pub(super) fn open(
     tasks: usize,
     limiter: Option<Arc<RateLimiter>>,
 ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
-    let look = Look::take(&files.base, &files.paths)?;
+    let look = look_at(&files)?;
     if look.files.is_empty() {
         tracing::info!(paths = ?files.paths, "no file matches yet");
     }
-    let mut registry = Registry::open(files.options, files.base.clone(), restored, tasks, look)?;
+    let mut registry = Registry::open(&files, restored, tasks, look)?;
     let initial: Vec<_> = (0..tasks).map(|task| registry.positions(task)).collect();
     let shared = Arc::new(Shared { files, registry: Mutex::new(registry), looks: Mutex::default() });
     let readers = initial.into_iter().enumerate().map(|(task, initial)| {
@@ -397,6 +409,7 @@ impl Follower {
                 }
                 break;
             };
+            self.shared.files.moments.tell(Moment::Reading);
             let stepped = open.tail.step(bytes, rows);
             let mut registry = self.shared.registry();
             let Some(generation) = registry.get(open.number).filter(|known| known.lease == open.lease) else {
@@ -421,7 +434,12 @@ impl Follower {
                     }
                     registry.put_off(open.number);
                 }
-                Stepped::Dry => registry.put_dry(open.number, open.tail.dry()),
+                Stepped::Dry => {
+                    generation.begin = open.tail.begin();
+                    registry.put_dry(open.number, open.tail.dry());
+                }
+                // As if it had not been opened: for the next look to tell.
+                Stepped::Changed if open.tail.position.offset == 0 => registry.put_elsewhere(open.number),
                 Stepped::Changed => registry.put_changed(open.number),
             }
             drop(registry);
@@ -436,6 +454,7 @@ impl Follower {
             let Some((number, lease, order)) = self.shared.registry().take(self.task) else {
                 return Ok(false);
             };
+            self.shared.files.moments.tell(Moment::Opening);
             let opened = Tail::open(order, &self.shared.files.settings);
             let mut registry = self.shared.registry();
             let Some(generation) = registry.get(number).filter(|known| known.lease == lease) else { continue };

@@ -4,13 +4,13 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::OnLostRows;
 use super::copies;
 use super::generation::{Generation, Place};
 use super::look::{self, Age, Look, Paths, Seen};
 use super::names;
-use super::registry::Registry;
+use super::registry::{Registry, SEARCHES};
 use super::strangers::Strangers;
+use super::{Moment, OnLostRows};
 use crate::source::SourceError;
 
 /// Looks in a row that may have missed files, until what they did not find is taken for lost.
@@ -33,7 +33,7 @@ pub(super) struct Round {
     pub(super) unsettled: HashSet<PathBuf>,
     pub(super) problems: Vec<SourceError>,
     /// Logs of which a file was rotated.
-    logs: BTreeSet<String>,
+    pub(super) logs: BTreeSet<String>,
     /// The newest file under the path each had before.
     before: HashMap<PathBuf, u64>,
     folders: BTreeSet<PathBuf>,
@@ -60,6 +60,7 @@ impl Registry {
     /// Rows are lost, and the options do not say to go on; or a file is compressed.
     pub(super) fn work_in(&mut self, look: Look, opening: bool) -> Result<(), SourceError> {
         self.looks += 1;
+        self.searches.set(SEARCHES);
         if let Some(packed) = look.files.iter().find(|seen| names::is_compressed(&seen.name)) {
             return Err(super::compressed(&packed.name));
         }
@@ -77,7 +78,8 @@ impl Registry {
             around.files.into_iter().for_each(|seen| strangers.add(seen));
             round.problems.extend(around.problems);
             round.incomplete = !around.complete;
-            strangers.refresh();
+            self.moments.tell(Moment::ListedAround);
+            strangers.refresh(&round.logs);
             self.refuse(&mut round)?;
             self.drop_known(&mut strangers, &round.absent);
             self.find_missing(&mut strangers, &mut round)?;
@@ -266,9 +268,10 @@ impl Registry {
             }
             let generation_path = generation.path.clone();
             let taken = strangers.at(&generation_path).is_some();
-            match found.remove(&number).and_then(|copy| self.take_copy(copy, strangers)) {
+            let copied = found.remove(&number);
+            match copied.and_then(|copy| self.take_copy(copy, strangers)) {
                 Some(copy) => self.go_on(number, &copy)?,
-                None if self.may_be_missed(round) => drop(round.unsettled.insert(generation_path)),
+                None if copied.is_some() || self.may_be_missed(round) => drop(round.unsettled.insert(generation_path)),
                 None => self.is_gone(number, taken, round)?,
             }
         }

@@ -1,16 +1,17 @@
 //! Every followed file of a source: what is known of it, whose it is, and what a look at the directories changes.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::FollowOptions;
 use super::generation::{Generation, Likeness, Place};
 use super::glance::Warm;
-use super::look::{Look, Paths};
+use super::look::{Look, Paths, Seen};
 use super::names;
 use super::tail::Order;
+use super::{Files, FollowOptions, Moments};
 use crate::source::SourceError;
 use crate::source::files::position::Position;
 
@@ -27,10 +28,16 @@ const RETIRED_KEPT: usize = 10_000;
 /// Longest pause between two tries to open a file that is refused, in looks.
 const LONGEST_PAUSE: u64 = 64;
 
+/// Files that are searched for from one look to the next because they are not under their paths.
+pub(super) const SEARCHES: u32 = 32;
+
 /// See the module.
 pub(super) struct Registry {
     pub(super) options: FollowOptions,
     pub(super) base: PathBuf,
+    pub(super) moments: Moments,
+    /// Files that may be searched for until the next look.
+    pub(super) searches: Cell<u32>,
     /// By the order in which they were found.
     pub(super) generations: BTreeMap<u64, Generation>,
     labels: BTreeSet<Arc<str>>,
@@ -66,14 +73,16 @@ impl Registry {
     /// # Errors
     /// A position is none, rows are lost, or a pattern is none.
     pub(super) fn open(
-        options: FollowOptions,
-        base: PathBuf,
+        files: &Files,
         restored: Vec<(String, Position)>,
         tasks: usize,
         look: Look,
     ) -> Result<Self, SourceError> {
         let mut registry = Self {
-            options,
+            options: files.options,
+            base: files.base.clone(),
+            moments: files.moments.clone(),
+            searches: Cell::new(SEARCHES),
             generations: BTreeMap::new(),
             labels: BTreeSet::new(),
             retired: HashMap::new(),
@@ -91,7 +100,6 @@ impl Registry {
             told: BTreeSet::new(),
             incomplete: 0,
             unclear: None,
-            base,
         };
         registry.restore(restored);
         registry.work_in(look, true)?;
@@ -194,10 +202,11 @@ impl Registry {
                 self.ready[task].push_back(number);
                 continue;
             }
+            let search = generation.handle.is_none() && self.may_search();
             let generation = self.generations.get_mut(&number)?;
             generation.reading = true;
             generation.lease += 1;
-            return Some((number, generation.lease, Order::of(generation)));
+            return Some((number, generation.lease, Order::of(generation, search)));
         }
         None
     }
@@ -205,6 +214,23 @@ impl Registry {
     /// Whether [`Self::take`] may find something.
     pub(super) fn is_ready(&self, task: usize) -> bool {
         !self.ready[task].is_empty() || !self.forgotten[task].is_empty() || !self.dirty[task].is_empty()
+    }
+
+    /// Whether one more file may be searched for that is not under its path. There is no end of it where very many were
+    /// deleted.
+    fn may_search(&self) -> bool {
+        let left = self.searches.get();
+        self.searches.set(left.saturating_sub(1));
+        left > 0
+    }
+
+    /// Where a file is, also if it was renamed since the directories were looked at.
+    pub(super) fn find(&self, generation: &Generation) -> io::Result<Option<Seen>> {
+        let seen = generation.seen()?;
+        let Some(id) = generation.position.file.filter(|_| seen.is_none() && self.may_search()) else {
+            return Ok(seen);
+        };
+        Ok(Seen::renamed(generation.name(), &generation.path, &id))
     }
 
     pub(super) fn get(&mut self, number: u64) -> Option<&mut Generation> {
@@ -230,7 +256,7 @@ impl Registry {
             if self.open.len() > OPEN_KEPT {
                 let oldest = self.open.pop_front().and_then(|oldest| self.generations.get_mut(&oldest));
                 if let Some(oldest) = oldest.filter(|oldest| !oldest.reading && oldest.place == Place::Here) {
-                    oldest.handle = None;
+                    (oldest.handle, oldest.begin) = (None, None);
                 }
             }
         }
@@ -282,7 +308,7 @@ impl Registry {
         }
         let Some(generation) = self.generations.get_mut(&number) else { return };
         generation.call_back();
-        (generation.place, generation.handle) = (Place::Gone, None);
+        (generation.place, generation.handle, generation.begin) = (Place::Gone, None, None);
         if !std::mem::replace(&mut generation.position.done, true) {
             generation.moved = true;
         }
@@ -468,7 +494,7 @@ impl Registry {
             };
             let seen = match &seen {
                 Some(seen) => seen,
-                None => match generation.seen() {
+                None => match self.find(generation) {
                     Ok(Some(there)) => seen.insert(there),
                     // Not there: for the next look to tell.
                     Ok(None) => return Judged::Later,

@@ -1,10 +1,11 @@
 //! Files that nobody has yet, while a look is worked in.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 
 use super::generation::Generation;
 use super::look::{self, Seen};
+use super::names;
 
 /// See the module. Each file is there once, whatever its names.
 #[derive(Default)]
@@ -66,11 +67,21 @@ impl Strangers {
         Self::new(left)
     }
 
-    /// Looks at them again: what was seen of the others since may have happened before what is known of them.
-    pub(super) fn refresh(&mut self) {
+    /// Looks again at those that are named like a log: what was seen of the others since may have happened before what is
+    /// known of them.
+    pub(super) fn refresh(&mut self, logs: &BTreeSet<String>) {
         for seen in self.files.iter_mut().flatten() {
-            seen.refresh();
+            if logs.contains(&seen.name) || names::origins(&seen.name).any(|log| logs.contains(&log)) {
+                seen.refresh();
+            }
         }
+    }
+
+    /// It is nobody's any more. As it is now.
+    pub(super) fn take(&mut self, index: usize) -> Option<Seen> {
+        let mut seen = self.files[index].take()?;
+        seen.refresh();
+        Some(seen)
     }
 
     /// The file that this generation is, under the name that it has if that is still one of its names.

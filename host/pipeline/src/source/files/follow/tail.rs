@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,8 +9,9 @@ use memchr::memchr;
 
 use super::compressed;
 use super::generation::Generation;
+use super::look::open_same;
 use crate::source::files::partition::{Partition, Settings, explain};
-use crate::source::files::position::{HEAD, Position, open_file, read_at, read_tail};
+use crate::source::files::position::{HEAD, Position, read_at, read_tail};
 use crate::source::input::{Compression, Input};
 use crate::source::rows::{Format, Rows, RowsError, Taken};
 use crate::source::window::{Window, digest};
@@ -25,11 +25,14 @@ pub(super) struct Order {
     handle: Option<Arc<File>>,
     header: Option<Arc<[String]>>,
     dry: u64,
+    /// If it is not under its path, it is searched for in its directory.
+    search: bool,
 }
 
 impl Order {
-    pub(super) fn of(generation: &Generation) -> Self {
+    pub(super) fn of(generation: &Generation, search: bool) -> Self {
         Self {
+            search,
             label: Arc::clone(&generation.label),
             path: generation.path.clone(),
             position: generation.position.clone(),
@@ -81,7 +84,7 @@ pub(super) enum Stepped {
 
 impl Tail {
     pub(super) fn open(order: Order, settings: &Settings) -> Result<Self, Refusal> {
-        let Order { label, path, mut position, handle, header, dry } = order;
+        let Order { label, path, mut position, handle, header, dry, search } = order;
         let refuse = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => Refusal::Elsewhere,
             io::ErrorKind::PermissionDenied => Refusal::Later(SourceError::Io { path: path.clone(), error }),
@@ -89,13 +92,7 @@ impl Tail {
         };
         let handle = match handle {
             Some(handle) => handle,
-            None => {
-                let (file, data) = open_file(&path).map_err(refuse)?;
-                if position.file.is_some_and(|id| (id.dev, id.ino) != (data.dev(), data.ino())) {
-                    return Err(Refusal::Elsewhere);
-                }
-                Arc::new(file)
-            }
+            None => Arc::new(open_same(&path, position.file, search).map_err(refuse)?.ok_or(Refusal::Elsewhere)?),
         };
         let size = handle.metadata().map_err(refuse)?.len();
         if !position.fits(&handle, size).map_err(refuse)? {
@@ -144,7 +141,8 @@ impl Tail {
         let window = self.rows.window();
         let (offset, filled) = (window.offset(), window.offset() + window.left() as u64);
         // More of it may be there than when it was opened.
-        let longer = self.head.len() < HEAD && (self.head.len() as u64) < offset;
+        let first = self.position.offset == 0 && offset > 0;
+        let longer = first || (self.head.len() < HEAD && (self.head.len() as u64) < offset);
         let head = if longer { Some(read_at(&self.handle, 0, HEAD).map_err(failed)?) } else { None };
         if window.is_torn_apart() || filled > self.checked || longer {
             // A file may be truncated and written anew while it is read. Looked at behind the reading, because what is
@@ -154,6 +152,10 @@ impl Tail {
                 offset > HEAD as u64 || head[..head.len().min(offset as usize)].ends_with(window.tail())
             };
             if !self.position.fits(&self.handle, size).map_err(failed)? || !head.as_ref().is_none_or(ends) {
+                return Ok(Stepped::Changed);
+            }
+            // Nothing was known of it before, not even whether this is what was opened.
+            if first && (size < self.size || read_tail(&self.handle, offset).map_err(failed)? != window.tail()) {
                 return Ok(Stepped::Changed);
             }
             (self.checked, self.size) = (filled, self.size.max(size));
@@ -175,6 +177,13 @@ impl Tail {
         }
         let taken = taken.filter(|taken| moved || taken.rows > 0 || !taken.bad.is_empty());
         Ok(taken.map_or(Stepped::Dry, Stepped::Taken))
+    }
+
+    /// The first bytes that were read, unless something else was there already when they were kept.
+    pub(super) fn begin(&mut self) -> Option<Vec<u8>> {
+        let mut begin = std::mem::take(&mut self.head);
+        begin.truncate(usize::try_from(self.position.head_len).unwrap_or(usize::MAX));
+        (!begin.is_empty() && digest(&begin) == self.position.head).then_some(begin)
     }
 
     /// Up to where it was looked at.

@@ -233,7 +233,9 @@ impl Registry {
             generation.call_back();
             (generation.most, generation.before) = (generation.size, 0);
             generation.dry = generation.position.offset;
+            // The next run must not miss again what was found elsewhere.
             generation.position.size = generation.position.size.min(generation.size);
+            generation.moved = true;
         }
         Ok(())
     }

@@ -43,7 +43,8 @@ impl Registry {
             match copied.and_then(|copy| self.take_copy(copy, strangers)) {
                 Some(copy) => {
                     let (name, task) = (generation_name(self, number), self.task_of(number));
-                    let now = self.generations.get(&number).and_then(|generation| generation.seen().ok().flatten());
+                    // Renamed, perhaps, since it was listed.
+                    let now = self.generations.get(&number).and_then(|generation| self.find(generation).ok().flatten());
                     self.go_on(number, &copy)?;
                     let known = |seen: &Seen| {
                         self.generations.values().any(|other| other.place == Place::Here && other.is(&seen.id))

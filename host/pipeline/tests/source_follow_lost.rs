@@ -4,74 +4,13 @@
 mod source_support;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use source_support::followed::{Followed, is_root};
 use source_support::told;
-use tidegate_pipeline::source::SourceError;
+use source_support::told_apart::{alone, copy, each_once, followed, lines, mode, says, stops, truncate};
 use tidegate_pipeline::source::files::{FollowOptions, Format, OnLostRows};
-
-/// One test at a time, because all hear what is told.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    static LISTEN: Once = Once::new();
-    let alone = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    LISTEN.call_once(told::listen);
-    told::take();
-    alone
-}
-
-fn followed(pattern: &str, on_lost_rows: OnLostRows) -> Followed {
-    Followed::with(pattern, Format::Raw, |options| {
-        options.follow = Some(FollowOptions { poll: Duration::ZERO, on_lost_rows });
-    })
-}
-
-/// Rows that tell themselves apart, and are long enough to be told by their beginning.
-fn rows(kind: char, end: usize) -> Vec<String> {
-    (1..=end).map(|n| format!("{kind}{n:05} and the rest of a row of this length")).collect()
-}
-
-fn lines(kind: char, end: usize) -> String {
-    rows(kind, end).iter().map(|row| format!("{row}\n")).collect()
-}
-
-#[track_caller]
-fn each_once(f: &Followed, kinds: &[(char, usize)]) {
-    let mut read = f.rows.clone();
-    read.sort();
-    let mut expected: Vec<String> = kinds.iter().flat_map(|(kind, end)| rows(*kind, *end)).collect();
-    expected.sort();
-    assert!(read == expected, "{} rows, expected {}; {:#?}", read.len(), expected.len(), f.positions);
-}
-
-#[track_caller]
-fn says(parts: &[&str]) {
-    let told = told::take();
-    assert!(told.iter().any(|text| parts.iter().all(|part| text.contains(part))), "{parts:?}: {told:#?}");
-}
-
-#[track_caller]
-fn stops(result: Result<(), SourceError>, parts: &[&str]) {
-    let error = result.unwrap_err();
-    let text = error.to_string();
-    assert!(error.permanent() && parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
-}
-
-fn truncate(f: &Followed, name: &str) {
-    fs::OpenOptions::new().write(true).open(f.dir.path().join(name)).unwrap().set_len(0).unwrap();
-}
-
-fn copy(f: &Followed, from: &str, to: &str) {
-    fs::copy(f.dir.path().join(from), f.dir.path().join(to)).unwrap();
-}
-
-fn mode(path: &Path, mode: u32) {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-}
 
 #[test]
 fn a_file_that_cannot_be_opened_at_a_restart_is_waited_for_and_never_read_again() {
@@ -462,28 +401,6 @@ fn copies_that_were_read_long_ago_and_forgotten_are_not_read_again() {
 }
 
 #[test]
-fn of_two_rotations_between_two_looks_the_file_in_the_middle_is_read() {
-    let _alone = alone();
-    for pattern in ["app.log", "app.log*"] {
-        for read in [true, false] {
-            let mut f = followed(pattern, OnLostRows::Stop);
-            f.write("app.log", &lines('d', 30));
-            f.open();
-            f.read();
-            if read {
-                f.read();
-            }
-            for kind in ['e', 'f'] {
-                f.rename("app.log", "app.log.1");
-                f.write("app.log", &lines(kind, 10));
-            }
-            f.read();
-            each_once(&f, &[('d', 30), ('e', 10), ('f', 10)]);
-        }
-    }
-}
-
-#[test]
 fn a_file_that_went_while_nobody_looked_is_told_also_if_that_is_certain_only_later() {
     let _alone = alone();
     let mut f = followed("app.log*", OnLostRows::Stop);
@@ -651,60 +568,6 @@ fn a_copy_that_has_just_begun_is_not_read_for_a_file_of_its_own_while_the_origin
             f.read();
         }
         each_once(&f, &[('d', 20)]);
-    }
-}
-
-/// What rotation by copying does, in a directory where copies are numbered.
-fn rotate(f: &Followed) {
-    let last = (1..).take_while(|number| f.dir.path().join(format!("app.log.{number}")).exists()).count();
-    for number in (1..=last).rev() {
-        f.rename(&format!("app.log.{number}"), &format!("app.log.{}", number + 1));
-    }
-    copy(f, "app.log", "app.log.1");
-    truncate(f, "app.log");
-}
-
-#[test]
-fn a_copy_made_between_a_look_and_the_first_reading_of_what_it_found_is_read() {
-    let _alone = alone();
-    for restart in [false, true] {
-        for (rotations, dated) in [(0, false), (1, false), (1, true), (3, false)] {
-            // Between two looks there is time.
-            let mut f = Followed::with("app.log", Format::Raw, |options| {
-                let poll = Duration::from_secs(3600);
-                options.follow = Some(FollowOptions { poll, ..FollowOptions::default() });
-            });
-            f.write("app.log", &lines('d', 5));
-            f.open();
-            f.read();
-            f.readers.clear();
-            rotate(&f);
-            f.append("app.log", &lines('e', 3));
-            f.open();
-            // Nobody has read that yet.
-            rotate(&f);
-            if dated {
-                f.rename("app.log.1", "app.log-20261130");
-                f.rename("app.log.2", "app.log.1");
-            }
-            f.append("app.log", &lines('f', 4));
-            f.call(0).unwrap();
-            each_once(&f, &[('d', 5), ('f', 4)]);
-            let kinds = ['g', 'h', 'i'];
-            for kind in &kinds[..rotations] {
-                rotate(&f);
-                f.append("app.log", &lines(*kind, 6));
-            }
-            if restart {
-                f.open();
-            }
-            for _ in 0..4 {
-                f.runtime.block_on(tokio::time::advance(Duration::from_secs(7200)));
-                f.read();
-            }
-            let rest = kinds[..rotations].iter().map(|kind| (*kind, 6));
-            each_once(&f, &[('d', 5), ('e', 3), ('f', 4)].into_iter().chain(rest).collect::<Vec<_>>());
-        }
     }
 }
 

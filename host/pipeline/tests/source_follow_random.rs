@@ -15,82 +15,16 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use source_support::followed::{Followed, is_root};
+use source_support::lives::{Amid, Dice, Log, Short, Step, clip, name};
 use source_support::told;
-use tidegate_pipeline::source::files::{FilesSource, FollowOptions, Format, Moment, Moments, OnLostRows};
+use tidegate_pipeline::source::files::{FollowOptions, Format, Moment, OnLostRows};
 use tidegate_pipeline::source::{Read, SourceError};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 /// Time between two looks, in some lives.
 const POLL: Duration = Duration::from_millis(60);
 
 /// Lives in one run of the test.
 const LIVES: u64 = 800;
-
-/// Numbers that are the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % sides
-    }
-
-    /// Once in so many times.
-    fn one_in(&mut self, times: u64) -> bool {
-        self.roll(times) == 0
-    }
-
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.roll(from.len() as u64) as usize]
-    }
-}
-
-/// A log and what is still to be done to it.
-#[derive(Debug, Default)]
-struct Log {
-    name: &'static str,
-    /// The rest of a line that was written in part, and of which row it is.
-    torn: Option<(String, String)>,
-    /// What comes next of a rotation under way; the last comes first.
-    todo: Vec<Step>,
-    /// A program still writes to the file that was renamed.
-    late: bool,
-}
-
-/// A copy that was made before the last rows of its original were written.
-#[derive(Debug)]
-struct Short {
-    /// All that was in the original.
-    original: Vec<u8>,
-    /// How much of it is in the copy.
-    length: usize,
-}
-
-impl Short {
-    /// Whether it can be told that something else than a part of the original is in the copy, by who has read so much of
-    /// the original: its first bytes are known in powers of two.
-    fn tells(&self, copy: &[u8], read: usize) -> bool {
-        let known = read.min(copy.len());
-        copy.len() >= read || (5..12).map(|n| 1 << n).any(|n| n <= known && copy[..n] != self.original[..n])
-    }
-}
-
-/// What a rotation consists of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Step {
-    /// From the file with this number, 0 being the log itself, to the next one.
-    Rename(u64),
-    Create,
-    /// An empty one, under this number.
-    CopyBegin,
-    /// So many bytes of it at most.
-    Copy(usize),
-    Truncate,
-    Delete(u64),
-}
 
 /// A directory, and a reader that comes and goes.
 struct Life {
@@ -122,31 +56,11 @@ struct Life {
     /// The error with which it ended, if it did.
     ended: Option<SourceError>,
     trace: bool,
+    /// No pattern matches the name of the hard link.
+    hard_is_unmatched: bool,
     amid: Amid,
     /// Nothing happens any more.
     still: bool,
-}
-
-/// Something happens in the middle of what the reader does, which waits for it.
-struct Amid {
-    /// A moment, or that the reader is done.
-    moments: UnboundedReceiver<Option<Moment>>,
-    done: UnboundedSender<Option<Moment>>,
-    go_on: std::sync::mpsc::Sender<()>,
-}
-
-impl Amid {
-    fn new(followed: &mut Followed) -> Self {
-        let (tell, moments) = tokio::sync::mpsc::unbounded_channel();
-        let (go_on, wait) = std::sync::mpsc::channel();
-        let (done, wait) = (tell.clone(), std::sync::Mutex::new(wait));
-        followed.source = Arc::new(FilesSource::clone(&followed.source).telling(Moments::told(move |moment| {
-            if tell.send(Some(moment)).is_ok() {
-                let _ = wait.lock().unwrap().recv();
-            }
-        })));
-        Self { moments, done, go_on }
-    }
 }
 
 impl Life {
@@ -195,6 +109,7 @@ impl Life {
             cut: Default::default(),
             ended: None,
             trace,
+            hard_is_unmatched: !pattern.starts_with('*'),
             still: false,
         };
         for log in 0..life.logs.len() {
@@ -374,6 +289,10 @@ impl Life {
         fs::remove_file(path).unwrap();
         if data.nlink() == 1 {
             self.take_away(data.ino());
+        } else if self.hard_is_unmatched && !self.cut.1.values().any(|known| known.contains(&data.ino().to_string())) {
+            // Left is a name that is neither matched nor a rotated one, of a file that no checkpoint knew.
+            let rows = self.content.get(&data.ino()).cloned().unwrap_or_default();
+            self.unknown.extend(rows);
         }
     }
 
@@ -674,14 +593,6 @@ impl Life {
             false => Ok(()),
         }
     }
-}
-
-fn name(log: &str, number: u64) -> String {
-    if number == 0 { log.to_owned() } else { format!("{log}.{number}") }
-}
-
-fn clip(text: &str) -> &str {
-    &text[..text.len().min(10)]
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What the tests of sources share.
 
 pub(crate) mod followed;
+pub(crate) mod lives;
 pub(crate) mod told;
+pub(crate) mod told_apart;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -45,6 +45,10 @@ pub(super) struct Position {
     /// Of a followed file: the name under which it was seen last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) name: Option<String>,
+    /// Of a followed file: when it was changed last, in seconds and nanoseconds since 1970, as of the last look at which it
+    /// was not shorter than before. Copies that were made of it since are not older.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) modified: Option<(i64, i64)>,
     /// Of a followed file: CRC-32C of its first 32, 64, 128, … bytes, as far as they were read, in hex: a copy may be
     /// shorter than what was read.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -117,6 +121,7 @@ impl Position {
             checksum: identity.compressed.then_some(0),
             file: None,
             name: None,
+            modified: None,
             marks: String::new(),
             copy_of: None,
         };

@@ -27,6 +27,13 @@ impl Registry {
     /// Files that have less in them than was read, or something else: were they copied before?
     pub(super) fn find_copies(&mut self, strangers: &mut Strangers, round: &mut Round) -> Result<(), SourceError> {
         let shrunk = std::mem::take(&mut round.shrunk);
+        for (number, generation) in
+            shrunk.iter().chain(&round.cut).filter_map(|number| Some((*number, self.generations.get(number)?)))
+        {
+            if let Some(age) = generation.oldest_copy().filter(|_| generation.is_current()) {
+                round.truncated.insert(generation.log().to_owned(), (number, age));
+            }
+        }
         let mut found = self.find_old(&shrunk, strangers, round);
         if found.len() < shrunk.len() {
             // Renaming under way may hide a file from a look.
@@ -61,7 +68,7 @@ impl Registry {
                 None => self.start_again(number, round.opening)?,
             }
         }
-        self.are_cut(std::mem::take(&mut round.cut), strangers)
+        self.are_cut(strangers, round)
     }
 
     fn task_of(&self, number: u64) -> usize {
@@ -218,15 +225,19 @@ impl Registry {
     }
 
     /// Files that were shortened behind what was read of them. A torn line may be taken back, a whole one may not.
-    fn are_cut(&mut self, cut: Vec<u64>, strangers: &Strangers) -> Result<(), SourceError> {
-        for number in cut {
+    fn are_cut(&mut self, strangers: &mut Strangers, round: &mut Round) -> Result<(), SourceError> {
+        for number in std::mem::take(&mut round.cut) {
             let Some(generation) = self.generations.get(&number) else { continue };
-            let copied = |seen: &Seen| seen.size >= generation.most && belongs(generation, &seen.name);
-            let untouched = self.generations.values().filter(|other| other.is_untouched());
-            let elsewhere = generation.position.line == 0
-                && (strangers.iter().any(copied)
-                    || untouched.filter_map(|other| other.seen().ok().flatten()).any(|seen| copied(&seen)));
-            if generation.most > generation.dry && !elsewhere {
+            let copied = match generation.position.line {
+                0 => self.unread_copy(generation, strangers),
+                _ => Some(false),
+            };
+            let Some(copied) = copied else {
+                // Renamed in this moment: the next look tells.
+                round.unsettled.insert(generation.path.clone());
+                continue;
+            };
+            if generation.most > generation.dry && !copied {
                 let lost = generation.most - generation.size;
                 self.lose(cut_off(generation, lost, None), true)?;
             }
@@ -234,11 +245,38 @@ impl Registry {
             generation.call_back();
             (generation.most, generation.before) = (generation.size, 0);
             generation.dry = generation.position.offset;
+            generation.position.modified = Some(generation.modified);
             // The next run must not miss again what was found elsewhere.
             generation.position.size = generation.position.size.min(generation.size);
             generation.moved = true;
         }
         Ok(())
+    }
+
+    /// Whether there may be a copy of a file of which nothing was read: its name and its age tell. `None` if that cannot be
+    /// told now.
+    fn unread_copy(&self, generation: &Generation, strangers: &mut Strangers) -> Option<bool> {
+        let oldest = generation.oldest_copy();
+        let is_copy = |seen: &Seen| seen.size >= generation.most && oldest.is_some_and(|oldest| seen.is_since(oldest));
+        let mut unknown = false;
+        for seen in strangers.files.iter_mut().flatten().filter(|seen| belongs(generation, &seen.name)) {
+            match seen.refresh() {
+                true if is_copy(seen) => return Some(true),
+                true => {}
+                false => unknown = true,
+            }
+        }
+        for other in self.generations.values() {
+            if !other.is_untouched() || std::ptr::eq(other, generation) || !belongs(generation, other.name()) {
+                continue;
+            }
+            match self.find(other) {
+                Ok(Some(seen)) if seen.size >= generation.most => return Some(true),
+                Ok(Some(_)) => {}
+                _ => unknown = true,
+            }
+        }
+        (!unknown).then_some(false)
     }
 
     /// Which of the files has all that was read of each of the wanted ones, and which could not be read.

@@ -117,6 +117,9 @@ impl Generation {
             self.before = self.before.max(self.size);
         }
         (self.size, self.modified, self.place) = (seen.size, seen.modified, Place::Here);
+        if self.size >= self.most && !self.shrank() {
+            self.position.modified = Some(self.modified);
+        }
         self.unwatched = false;
         if self.position.offset == 0 {
             self.most = self.most.max(seen.size);
@@ -166,13 +169,13 @@ impl Generation {
 
     /// It goes on in another file, behind a part of what was read, which ends there with that line.
     pub(super) fn go_on_at(&mut self, seen: &Seen, file: &File, (offset, line): (u64, u64)) -> io::Result<()> {
-        let name = self.position.name.clone();
+        let (name, modified) = (self.position.name.clone(), self.position.modified);
         let mut end = Position { offset, size: offset, line, ..Position::nowhere() };
         let head = read_at(file, 0, HEAD)?;
         end.cover_head(&head, false);
         end.cover_marks(&head);
         end.tail = digest(&read_tail(file, offset)?);
-        self.position = Position { file: Some(seen.id), name, ..end };
+        self.position = Position { file: Some(seen.id), name, modified, ..end };
         self.go_on_in(seen);
         Ok(())
     }
@@ -181,7 +184,7 @@ impl Generation {
     pub(super) fn start_again(&mut self) {
         self.call_back();
         let Position { file, name, .. } = self.position.clone();
-        self.position = Position { file, name, ..Position::nowhere() };
+        self.position = Position { file, name, modified: Some(self.modified), ..Position::nowhere() };
         (self.dry, self.moved, self.changed, self.header, self.begin) = (0, true, false, None, None);
         (self.most, self.before, self.verified) = (self.size, 0, true);
     }
@@ -207,8 +210,8 @@ impl Generation {
     /// What was read moves its position; name and inode are the registry's.
     pub(super) fn advance(&mut self, read: &Position) {
         self.fresh |= self.position.offset == 0 && read.offset > 0;
-        let Position { file, name, .. } = std::mem::replace(&mut self.position, Position::nowhere());
-        self.position = Position { file, name, ..read.clone() };
+        let Position { file, name, modified, .. } = std::mem::replace(&mut self.position, Position::nowhere());
+        self.position = Position { file, name, modified, ..read.clone() };
     }
 
     pub(super) fn is(&self, id: &FileId) -> bool {
@@ -250,6 +253,11 @@ impl Generation {
     /// for longer; if that is not known by the last change.
     pub(super) fn age(&self) -> Age {
         (self.position.file.and_then(|file| file.born), self.modified)
+    }
+
+    /// Not older than this are the copies that were made of it since the last look at which it was not shorter than before.
+    pub(super) fn oldest_copy(&self) -> Option<Age> {
+        Some((self.position.file.and_then(|file| file.born), self.position.modified?))
     }
 
     /// What is under its path now, if it is this file.

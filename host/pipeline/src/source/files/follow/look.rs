@@ -78,6 +78,11 @@ impl Seen {
         (self.id.born, self.modified)
     }
 
+    /// Whether it is neither older than a file was, nor was changed before that file was changed last.
+    pub(super) fn is_since(&self, (born, modified): Age) -> bool {
+        self.id.born >= born && self.modified >= modified
+    }
+
     /// Takes that name, if it is one of its own.
     pub(super) fn call(&mut self, name: &str) {
         if let Some(at) = self.also.iter().position(|(other, _)| other == name) {

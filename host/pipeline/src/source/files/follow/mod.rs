@@ -23,6 +23,9 @@
 //!   If not, a warning tells from which line on rows may be lost. What is written between copying and truncating is lost
 //!   with any reader, but for what was read of it; then the copy is shorter than what was read, and is known by its
 //!   beginning, of at least 32 bytes. That a file was truncated is seen at looks, and behind every block that is read.
+//! - **Truncated before it was read**: there is no content to know the copy by. A file named like a rotated one, not smaller
+//!   than what was seen, and neither created before the log nor changed before the log was changed last, as far as looks and
+//!   the checkpoint know, is the copy, and so are those that came after it.
 //! - **Cut short**: where no copy is found, and the file begins with rows that were read (more than a header), these are not
 //!   read again. What is behind them is read if it cannot be rows that were read before: the file has nothing else, or
 //!   differs from them within its first 4 KiB. Where that cannot be known, it is an error, as lost rows are. After a restart,
@@ -50,10 +53,10 @@
 //! - **Links**: a file is what the disk says (device and inode of the target), and is read once, whatever its names. One
 //!   that is no link counts, or else the one that is known; another takes its place when it goes. A link that leads
 //!   elsewhere is a rotation.
-//! - **What cannot be opened** is told and tried again, at first at the next look, then more and more seldom; nothing is
-//!   concluded from it. So with a copy that cannot be opened: what is read behind it waits. A directory that cannot be
-//!   listed is an error at the start. So are files that are compressed, then and later: of those there is no telling how
-//!   far they are written.
+//! - **What cannot be opened** is told and tried again, at first at the next look, then more and more seldom; nothing
+//!   is concluded from it. So with a copy that cannot be opened: what is read behind it waits, and so does all of its
+//!   log that is new. A directory that cannot be listed is an error at the start. So are files that are compressed,
+//!   then and later: of those there is no telling how far they are written.
 //! - **Holes**: a file that grows by a hole has zero bytes there, which belong to the line they are in, as any others. A
 //!   program that goes on writing far behind the start of a file that was truncated leaves such a hole at its beginning;
 //!   have it open its file for appending.

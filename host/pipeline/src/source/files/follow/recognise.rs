@@ -29,7 +29,8 @@ pub(super) struct Round {
     pub(super) cut: Vec<u64>,
     /// Gone, and read to their end as far as that was seen.
     ended: Vec<String>,
-    /// Of which it is not known yet what became of them: what is there is left for the next look.
+    /// Of which it is not known yet what became of them. Of files of their logs of which nothing was read none is read
+    /// before: it may be the one in which they go on.
     pub(super) unsettled: HashSet<PathBuf>,
     pub(super) problems: Vec<SourceError>,
     /// Logs of which a file was rotated.
@@ -39,6 +40,8 @@ pub(super) struct Round {
     folders: BTreeSet<PathBuf>,
     /// Files that were rotated when the last look was done, and when each was created.
     rotated: HashMap<u64, Option<u64>>,
+    /// Logs that were truncated, by name: their files, and how old their copies are at most.
+    pub(super) truncated: HashMap<String, (u64, Age)>,
     /// Files may have been missed around: they were renamed all the time.
     pub(super) incomplete: bool,
 }
@@ -89,7 +92,7 @@ impl Registry {
         self.judge_round(&mut round);
         self.take_in(strangers, &matched, &round);
         self.let_go(&matched);
-        self.make_ready();
+        self.make_ready(&round.unsettled);
         tell_ended(&round.ended);
         self.tell(round.problems);
         Ok(())
@@ -261,13 +264,20 @@ impl Registry {
         }
         self.look_again(&mut nowhere, strangers, round);
         let mut found = self.find_old(&nowhere, strangers, round);
+        // Found at an earlier look, when it was not settled yet what has become of the file before.
+        let new = self.generations.values().filter(|generation| generation.is_untouched());
+        let new: HashSet<PathBuf> = match nowhere.is_empty() {
+            true => HashSet::new(),
+            false => new.map(|generation| generation.path.clone()).collect(),
+        };
+        let new = |path: &PathBuf, own: &Generation| !own.is_untouched() && new.contains(path);
         for number in nowhere {
             let Some(generation) = self.generations.get(&number) else { continue };
             if round.unsettled.contains(&generation.path) {
                 continue;
             }
             let generation_path = generation.path.clone();
-            let taken = strangers.at(&generation_path).is_some();
+            let taken = strangers.at(&generation_path).is_some() || new(&generation_path, generation);
             let copied = found.remove(&number);
             match copied.and_then(|copy| self.take_copy(copy, strangers)) {
                 Some(copy) => self.go_on(number, &copy)?,
@@ -359,6 +369,14 @@ impl Registry {
         for (number, generation) in since.into_iter().filter(|(_, generation)| !measured.contains(generation.log())) {
             measure(*number, generation.log(), generation.age());
         }
+        // Where none is known to have been rotated, only a copy can be missed.
+        let mut copied: HashMap<&str, u64> = HashMap::new();
+        for (log, (number, age)) in &round.truncated {
+            if !newest.contains_key(log) {
+                copied.insert(log, *number);
+                newest.insert(log.clone(), (*number, *age));
+            }
+        }
         // The oldest comes first.
         let mut by_age: Vec<usize> = (0..strangers.files.len()).collect();
         by_age.sort_by_key(|index| strangers.files[*index].as_ref().map(Seen::age));
@@ -373,7 +391,12 @@ impl Registry {
                 continue;
             };
             // Older ones were read, and forgotten since; or were there before anything was.
-            let Some(generation) = self.generations.get(&before).filter(|_| seen.age() >= age) else {
+            let original = copied.get(&log[..]).copied();
+            let is_new = match original {
+                Some(original) if original == before => seen.is_since(age),
+                _ => seen.age() >= age,
+            };
+            let Some(generation) = self.generations.get(&before).filter(|_| is_new) else {
                 continue;
             };
             let age = seen.age();
@@ -381,8 +404,11 @@ impl Registry {
             tracing::info!("{} was rotated out of {log} before it was seen there; it is read too", seen.name);
             let label = self.label(&log, task);
             let mut new = Generation::of(label, task, &seen);
-            new.after = Some(before);
+            new.after = Some(before).filter(|before| original != Some(*before));
             let number = self.add(new);
+            if let Some(original) = original.and_then(|original| self.generations.get_mut(&original)) {
+                original.after = Some(number);
+            }
             newest.insert(log, (number, age));
         }
     }
@@ -391,7 +417,6 @@ impl Registry {
     fn take_in(&mut self, strangers: Strangers, matched: &Paths, round: &Round) {
         let mut new: Vec<Seen> =
             strangers.files.into_iter().flatten().filter(|seen| matched.contains(&seen.path)).collect();
-        new.retain(|seen| !round.unsettled.contains(&seen.path));
         if new.is_empty() {
             return;
         }

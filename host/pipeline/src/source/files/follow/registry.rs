@@ -1,7 +1,7 @@
 //! Every followed file of a source: what is known of it, whose it is, and what a look at the directories changes.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -399,7 +399,8 @@ impl Registry {
         }
     }
 
-    pub(super) fn make_ready(&mut self) {
+    pub(super) fn make_ready(&mut self, unsettled: &HashSet<PathBuf>) {
+        let unsettled = self.logs_of(unsettled);
         let mut ready = vec![VecDeque::new(); self.tasks];
         for dirty in &mut self.dirty {
             dirty.clear();
@@ -413,13 +414,27 @@ impl Registry {
                 continue;
             }
             if generation.is_untouched() {
-                untouched.push(number);
+                if !is_of(generation, &unsettled) {
+                    untouched.push(number);
+                }
             } else {
                 ready[generation.task].push_back(number);
             }
         }
         self.ready = ready;
         self.let_in(untouched);
+    }
+
+    /// The logs of which files were last seen under these paths.
+    fn logs_of(&self, paths: &HashSet<PathBuf>) -> HashSet<String> {
+        if paths.is_empty() {
+            return HashSet::new();
+        }
+        let there = self.generations.values().filter(|generation| generation.place != Place::Gone);
+        there
+            .filter(|generation| paths.contains(&generation.path))
+            .map(|generation| generation.log().to_owned())
+            .collect()
     }
 
     /// Files of which nothing was read may be read if they are no copies.
@@ -524,6 +539,12 @@ impl Registry {
         self.forgotten[task].retain(|forgotten| *forgotten != label);
         label
     }
+}
+
+/// Whether a file is of one of these logs, as far as its name tells.
+fn is_of(generation: &Generation, logs: &HashSet<String>) -> bool {
+    let named = || names::origins(generation.name()).any(|origin| logs.contains(&origin));
+    !logs.is_empty() && (logs.contains(generation.log()) || named())
 }
 
 /// What a file is of which nothing was read.

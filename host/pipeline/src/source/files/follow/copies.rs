@@ -27,13 +27,6 @@ impl Registry {
     /// Files that have less in them than was read, or something else: were they copied before?
     pub(super) fn find_copies(&mut self, strangers: &mut Strangers, round: &mut Round) -> Result<(), SourceError> {
         let shrunk = std::mem::take(&mut round.shrunk);
-        for (number, generation) in
-            shrunk.iter().chain(&round.cut).filter_map(|number| Some((*number, self.generations.get(number)?)))
-        {
-            if let Some(age) = generation.oldest_copy().filter(|_| generation.is_current()) {
-                round.truncated.insert(generation.log().to_owned(), (number, age));
-            }
-        }
         let mut found = self.find_old(&shrunk, strangers, round);
         if found.len() < shrunk.len() {
             // Renaming under way may hide a file from a look.
@@ -237,6 +230,9 @@ impl Registry {
                 round.unsettled.insert(generation.path.clone());
                 continue;
             };
+            if let Some(age) = generation.oldest_copy().filter(|_| copied && generation.is_current()) {
+                round.truncated.insert(generation.log().to_owned(), (number, age));
+            }
             if generation.most > generation.dry && !copied {
                 let lost = generation.most - generation.size;
                 self.lose(cut_off(generation, lost, None), true)?;

@@ -40,7 +40,8 @@ pub(super) struct Round {
     folders: BTreeSet<PathBuf>,
     /// Files that were rotated when the last look was done, and when each was created.
     rotated: HashMap<u64, Option<u64>>,
-    /// Logs that were truncated, by name: their files, and how old their copies are at most.
+    /// Logs that were copied and truncated before anything was read of them, by name: their files, and how old their copies
+    /// are at most.
     pub(super) truncated: HashMap<String, (u64, Age)>,
     /// Files may have been missed around: they were renamed all the time.
     pub(super) incomplete: bool,

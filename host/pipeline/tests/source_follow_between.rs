@@ -4,7 +4,7 @@
 mod source_support;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -232,4 +232,84 @@ fn a_new_log_that_waits_for_what_became_of_the_one_before_is_known_when_it_is_ro
         assert!(!told::take().iter().any(|text| text.contains("app.log.1 (partition")));
         each_once(&f, &[('b', 5), ('d', 20), ('e', 10), ('f', 5), ('g', 5)]);
     }
+}
+
+/// What rotation by renaming does, before the log is created anew.
+fn rename_all(dir: &Path) {
+    let name = |number| dir.join(format!("app.log.{number}"));
+    let last = (1..).take_while(|number| name(*number).exists()).count();
+    for number in (1..=last).rev() {
+        fs::rename(name(number), name(number + 1)).unwrap();
+    }
+    fs::rename(dir.join("app.log"), name(1)).unwrap();
+}
+
+#[test]
+fn files_rotated_before_a_log_that_is_renamed_while_the_one_known_is_missed_are_read() {
+    let _alone = alone();
+    for (looks, created) in [(0, false), (0, true), (1, false), (2, true)] {
+        let mut f = followed("app.log", OnLostRows::Warn);
+        f.write("app.log", &lines('d', 20));
+        f.open();
+        f.read();
+        f.readers.clear();
+        // Its inode is not given again.
+        let _kept = fs::File::open(f.dir.path().join("app.log")).unwrap();
+        f.remove("app.log");
+        f.write("app.log.2", &lines('e', 10));
+        f.write("app.log.1", &lines('f', 10));
+        f.write("app.log", &lines('g', 10));
+        let armed = once_at(&mut f, Moment::Listed, |dir| rename_all(dir));
+        armed.store(true, Ordering::SeqCst);
+        f.open();
+        assert!(!armed.load(Ordering::SeqCst));
+        let mut kinds = vec![('d', 20), ('e', 10), ('f', 10), ('g', 10)];
+        if created {
+            f.write("app.log", &lines('h', 10));
+            kinds.push(('h', 10));
+        }
+        for kind in &['i', 'j'][..looks] {
+            f.write("app.log", &lines(*kind, 10));
+            kinds.retain(|(other, _)| *other != 'h');
+            kinds.push((*kind, 10));
+            armed.store(true, Ordering::SeqCst);
+            f.read();
+        }
+        for _ in 0..10 {
+            f.read();
+        }
+        each_once(&f, &kinds);
+    }
+}
+
+#[test]
+fn files_that_the_last_look_missed_between_two_known_ones_are_read() {
+    let _alone = alone();
+    let mut f = followed("app.log", OnLostRows::Warn);
+    f.as_nobody = is_root();
+    // It might be what is missed, as far as can be told.
+    f.write("app.log.9", &lines('c', 30));
+    mode(&f.dir.path().join("app.log.9"), 0o000);
+    f.write("app.log", &lines('d', 20));
+    f.open();
+    f.read();
+    f.readers.clear();
+    // Its inode is not given again.
+    let _kept = fs::File::open(f.dir.path().join("app.log")).unwrap();
+    f.remove("app.log");
+    f.write("app.log.2", &lines('e', 10));
+    f.write("app.log.1", &lines('f', 10));
+    f.write("app.log", &lines('g', 10));
+    f.open();
+    f.readers.clear();
+    // As if these had been renamed all the time while they were listed.
+    f.positions.retain(|_, position| !position.contains("app.log.1") && !position.contains("app.log.2"));
+    assert_eq!(f.positions.len(), 2, "{:#?}", f.positions);
+    f.remove("app.log.9");
+    rename_all(f.dir.path());
+    f.open();
+    for _ in 0..10 {
+        f.read();
+    }
+    each_once(&f, &[('d', 20), ('e', 10), ('f', 10), ('g', 10)]);
 }

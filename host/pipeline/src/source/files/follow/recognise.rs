@@ -32,6 +32,8 @@ pub(super) struct Round {
     /// Of which it is not known yet what became of them. Of files of their logs of which nothing was read none is read
     /// before: it may be the one in which they go on.
     pub(super) unsettled: HashSet<PathBuf>,
+    /// Those of them that were found under no name.
+    missing: HashSet<u64>,
     pub(super) problems: Vec<SourceError>,
     /// Logs of which a file was rotated.
     pub(super) logs: BTreeSet<String>,
@@ -256,6 +258,7 @@ impl Registry {
             } else if generation.reading {
                 // It is being opened: the next look knows more.
                 round.unsettled.insert(generation.path.clone());
+                round.missing.insert(number);
             } else if strangers.at(&generation.path).is_some_and(|seen| could_be(generation, seen)) {
                 let seen = strangers.take_at(&generation.path);
                 seen.into_iter().for_each(|seen| generation.go_on_in(&seen));
@@ -275,6 +278,7 @@ impl Registry {
         for number in nowhere {
             let Some(generation) = self.generations.get(&number) else { continue };
             if round.unsettled.contains(&generation.path) {
+                round.missing.insert(number);
                 continue;
             }
             let generation_path = generation.path.clone();
@@ -282,7 +286,10 @@ impl Registry {
             let copied = found.remove(&number);
             match copied.and_then(|copy| self.take_copy(copy, strangers)) {
                 Some(copy) => self.go_on(number, &copy)?,
-                None if copied.is_some() || self.may_be_missed(round) => drop(round.unsettled.insert(generation_path)),
+                None if copied.is_some() || self.may_be_missed(round) => {
+                    round.unsettled.insert(generation_path);
+                    round.missing.insert(number);
+                }
                 None => self.is_gone(number, taken, round)?,
             }
         }
@@ -347,28 +354,31 @@ impl Registry {
 
     /// Several rotations between two looks leave files that never were seen under a name that a pattern matches: such as
     /// came after the last one that had been rotated when the last look was done. Those that were found since tell only
-    /// where there was none: one before them may have been missed.
+    /// where there was none, and of them the oldest: one before the others may have been missed.
     fn find_rotated_between(&mut self, strangers: &mut Strangers, matched: &Paths, round: &Round) {
         let mut newest: HashMap<String, (u64, Age)> = HashMap::new();
-        let mut measure = |number: u64, log: &str, age: Age| {
+        let mut measure = |number: u64, log: &str, age: Age, older: bool| {
             let last = newest.entry(log.to_owned()).or_insert((number, age));
-            if age > last.1 {
+            if (age < last.1 && older) || (age > last.1 && !older) {
                 *last = (number, age);
             }
         };
+        // Under the log's own name, and not missed there.
+        let is_current =
+            |number: &u64, generation: &Generation| generation.is_current() && !round.missing.contains(number);
         let (before, since): (Vec<_>, Vec<_>) = self
             .generations
             .iter()
             // What is under the log's own name now comes last, and is no measure.
-            .filter(|(_, generation)| !generation.is_current() && round.logs.contains(generation.log()))
+            .filter(|(number, generation)| !is_current(number, generation) && round.logs.contains(generation.log()))
             .partition(|(number, _)| round.rotated.contains_key(number));
         for (number, generation) in &before {
             let born = round.rotated.get(*number).copied().flatten();
-            measure(**number, generation.log(), (born, generation.age().1));
+            measure(**number, generation.log(), (born, generation.age().1), false);
         }
         let measured: HashSet<&str> = before.iter().map(|(_, generation)| generation.log()).collect();
         for (number, generation) in since.into_iter().filter(|(_, generation)| !measured.contains(generation.log())) {
-            measure(*number, generation.log(), generation.age());
+            measure(*number, generation.log(), generation.age(), true);
         }
         // Where none is known to have been rotated, only a copy can be missed.
         let mut copied: HashMap<&str, u64> = HashMap::new();

@@ -313,3 +313,29 @@ fn files_that_the_last_look_missed_between_two_known_ones_are_read() {
     }
     each_once(&f, &[('d', 20), ('e', 10), ('f', 10), ('g', 10)]);
 }
+
+#[test]
+fn a_file_of_which_nothing_was_read_does_not_go_on_in_one_that_was_its_copy_once() {
+    let _alone = alone();
+    let mut f = followed("app.log*", OnLostRows::Warn);
+    f.as_nobody = is_root();
+    f.write("app.log", &lines('d', 20));
+    mode(&f.dir.path().join("app.log"), 0o000);
+    f.open();
+    for _ in 0..4 {
+        f.call(0).unwrap();
+    }
+    // It can be opened, and will be in some looks.
+    mode(&f.dir.path().join("app.log"), 0o644);
+    f.write("app.log.1", &lines('d', 5));
+    f.call(0).unwrap();
+    says(&["app.log.1", "is a copy"]);
+    assert_eq!(f.rows.len(), 0);
+    f.remove("app.log");
+    f.append("app.log.1", &lines('f', 6));
+    for _ in 0..10 {
+        f.read();
+    }
+    says(&["app.log", "up to line 0", "may be lost"]);
+    each_once(&f, &[('d', 5), ('f', 6)]);
+}

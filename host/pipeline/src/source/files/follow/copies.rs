@@ -140,9 +140,10 @@ impl Registry {
                 if self.generations.get(copy).is_some_and(|copy| copy.held == Some(number)))
         };
         let likely = |seen: &Seen| generation.shrank() && belongs(generation, &seen.name);
-        // Of one that was known to be a copy it does not matter what was written to it since.
+        // Of one that was known to be a copy it does not matter what was written to it since; but where nothing was read,
+        // each file begins with it.
         let short = |copied: &Copied, seen: &Seen| match held(copied) {
-            true => seen.size > 0 && generation.begins(seen).unwrap_or(false),
+            true => generation.position.line > 0 && seen.size > 0 && generation.begins(seen).unwrap_or(false),
             false => likely(seen) && generation.outgrew(seen).unwrap_or(false),
         };
         // Something else was written to it since.

@@ -244,21 +244,27 @@ fn rename_all(dir: &Path) {
     fs::rename(dir.join("app.log"), name(1)).unwrap();
 }
 
+/// Reads `app.log` to its end; then it is gone, and two rotated files and a new log are there. The file that comes along
+/// keeps the inode of the old one from being given again.
+fn rotated_twice_while_nobody_looks(f: &mut Followed) -> fs::File {
+    f.open();
+    f.read();
+    f.readers.clear();
+    let kept = fs::File::open(f.dir.path().join("app.log")).unwrap();
+    f.remove("app.log");
+    f.write("app.log.2", &lines('e', 10));
+    f.write("app.log.1", &lines('f', 10));
+    f.write("app.log", &lines('g', 10));
+    kept
+}
+
 #[test]
 fn files_rotated_before_a_log_that_is_renamed_while_the_one_known_is_missed_are_read() {
     let _alone = alone();
     for (looks, created) in [(0, false), (0, true), (1, false), (2, true)] {
         let mut f = followed("app.log", OnLostRows::Warn);
         f.write("app.log", &lines('d', 20));
-        f.open();
-        f.read();
-        f.readers.clear();
-        // Its inode is not given again.
-        let _kept = fs::File::open(f.dir.path().join("app.log")).unwrap();
-        f.remove("app.log");
-        f.write("app.log.2", &lines('e', 10));
-        f.write("app.log.1", &lines('f', 10));
-        f.write("app.log", &lines('g', 10));
+        let _kept = rotated_twice_while_nobody_looks(&mut f);
         let armed = once_at(&mut f, Moment::Listed, |dir| rename_all(dir));
         armed.store(true, Ordering::SeqCst);
         f.open();
@@ -291,15 +297,7 @@ fn files_that_the_last_look_missed_between_two_known_ones_are_read() {
     f.write("app.log.9", &lines('c', 30));
     mode(&f.dir.path().join("app.log.9"), 0o000);
     f.write("app.log", &lines('d', 20));
-    f.open();
-    f.read();
-    f.readers.clear();
-    // Its inode is not given again.
-    let _kept = fs::File::open(f.dir.path().join("app.log")).unwrap();
-    f.remove("app.log");
-    f.write("app.log.2", &lines('e', 10));
-    f.write("app.log.1", &lines('f', 10));
-    f.write("app.log", &lines('g', 10));
+    let _kept = rotated_twice_while_nobody_looks(&mut f);
     f.open();
     f.readers.clear();
     // As if these had been renamed all the time while they were listed.

@@ -1,7 +1,5 @@
 //! The driver against a destination in memory, with paused time.
 
 mod count;
-mod destination;
-mod lines;
 
 mod cases;

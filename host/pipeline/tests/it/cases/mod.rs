@@ -4,4 +4,3 @@ mod hostile;
 mod operators;
 mod runs;
 mod storm;
-mod support;

@@ -14,11 +14,11 @@ use tidegate_protocol::plugin::{Encoding, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_store::{Log, MemoryLog};
 
-pub(crate) fn sink_id(name: &str) -> SinkId {
+pub fn sink_id(name: &str) -> SinkId {
     SinkId::new(name).expect("legal name")
 }
 
-pub(crate) fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
+pub fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
     SinkEntry {
         id: sink_id(name),
         plugin,
@@ -36,7 +36,7 @@ pub(crate) fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEn
     }
 }
 
-pub(crate) fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>) -> Pipeline {
+pub fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>) -> Pipeline {
     Pipeline {
         id: PipelineId::new("test").expect("legal name"),
         fingerprint: "f".into(),
@@ -71,9 +71,9 @@ pub(crate) fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<Sin
 
 /// Remembers the moments, and asks the pipeline to stop at one of them.
 #[derive(Default)]
-pub(crate) struct Watch {
-    pub(crate) moments: Mutex<Vec<Moment>>,
-    pub(crate) stop_at: Option<(Moment, usize, Control)>,
+pub struct Watch {
+    pub moments: Mutex<Vec<Moment>>,
+    pub stop_at: Option<(Moment, usize, Control)>,
 }
 
 impl Observer for Watch {
@@ -89,7 +89,7 @@ impl Observer for Watch {
     }
 }
 
-pub(crate) fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
+pub fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
     static NONCE: AtomicU64 = AtomicU64::new(1);
     Env {
         clock: Arc::new(ManualClock::new(1_000_000)),
@@ -105,13 +105,13 @@ pub(crate) fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
 }
 
 /// Runs to the end.
-pub(crate) async fn run_to_end(pipeline: Pipeline, log: &MemoryLog) -> RunReport {
+pub async fn run_to_end(pipeline: Pipeline, log: &MemoryLog) -> RunReport {
     let log: Box<dyn Log> = Box::new(log.clone());
     run(pipeline, log, env(Control::default(), Arc::new(Watch::default()))).await.expect("the log is readable")
 }
 
 /// Runs until the `nth` time that `moment` is reached, then stops in good order.
-pub(crate) async fn run_and_stop(pipeline: Pipeline, log: &MemoryLog, moment: Moment, nth: usize) -> RunReport {
+pub async fn run_and_stop(pipeline: Pipeline, log: &MemoryLog, moment: Moment, nth: usize) -> RunReport {
     let control = Control::default();
     let watch = Watch { moments: Mutex::default(), stop_at: Some((moment, nth, control.clone())) };
     let log: Box<dyn Log> = Box::new(log.clone());

@@ -14,17 +14,17 @@ use tidegate_protocol::record::SourceCut;
 
 /// Lines per partition. `pause` is waited after every `batch` rows. Lines that start with `!` are bad rows.
 #[derive(Clone)]
-pub(crate) struct Lines {
-    pub(crate) partitions: Arc<Vec<Vec<String>>>,
-    pub(crate) batch: usize,
-    pub(crate) pause: Duration,
-    pub(crate) endless: bool,
+pub struct Lines {
+    pub partitions: Arc<Vec<Vec<String>>>,
+    pub batch: usize,
+    pub pause: Duration,
+    pub endless: bool,
     /// Rows are handed out as these columns.
-    pub(crate) schema: Option<Schema>,
+    pub schema: Option<Schema>,
 }
 
 impl Lines {
-    pub(crate) fn new(partitions: usize, rows: usize) -> Self {
+    pub fn new(partitions: usize, rows: usize) -> Self {
         let partition = |p: usize| (0..rows).map(|n| format!(r#"{{"p":{p},"n":{n},"key":"k{}"}}"#, n % 7)).collect();
         Self {
             partitions: Arc::new((0..partitions).map(partition).collect()),
@@ -35,19 +35,19 @@ impl Lines {
         }
     }
 
-    pub(crate) fn of(lines: &[&str]) -> Self {
+    pub fn of(lines: &[&str]) -> Self {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
         Self { partitions: Arc::new(vec![lines]), ..Self::new(0, 0) }
     }
 
     /// The columns of [`Lines::new`]; written as JSON again, rows are the same bytes.
-    pub(crate) fn columns() -> ColumnsOptions {
+    pub fn columns() -> ColumnsOptions {
         let schema = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT").expect("a column list");
         ColumnsOptions { declared: Some(schema), unknown: UnknownFields::BadRow }
     }
 
     /// All good lines, sorted.
-    pub(crate) fn expected(&self) -> Vec<String> {
+    pub fn expected(&self) -> Vec<String> {
         let mut rows: Vec<_> = self.partitions.iter().flatten().filter(|row| !row.starts_with('!')).cloned().collect();
         rows.sort();
         rows

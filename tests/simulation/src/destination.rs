@@ -9,7 +9,7 @@ use tidegate_protocol::plugin::*;
 
 /// What a call is told to do instead of working. One entry is used up per call.
 #[derive(Debug, Clone)]
-pub(crate) enum Mischief {
+pub enum Mischief {
     /// Work as usual; for scripts that want a later call to fail.
     None,
     /// Do nothing, and trap.
@@ -27,36 +27,36 @@ pub(crate) enum Mischief {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    pub(crate) staged: BTreeMap<String, Vec<Bytes>>,
-    pub(crate) committed: BTreeMap<String, Vec<Bytes>>,
-    pub(crate) last: Vec<PartId>,
-    pub(crate) fence: Option<RunId>,
-    pub(crate) intents: Vec<(u64, String)>,
-    pub(crate) commits: u64,
+pub struct State {
+    pub staged: BTreeMap<String, Vec<Bytes>>,
+    pub committed: BTreeMap<String, Vec<Bytes>>,
+    pub last: Vec<PartId>,
+    pub fence: Option<RunId>,
+    pub intents: Vec<(u64, String)>,
+    pub commits: u64,
     /// Rows that contain one of these are not taken in `write`.
-    pub(crate) rejects_in_write: Vec<&'static str>,
+    pub rejects_in_write: Vec<&'static str>,
     /// Rows that contain one of these are found out in `prepare`.
-    pub(crate) rejects_in_prepare: Vec<&'static str>,
+    pub rejects_in_prepare: Vec<&'static str>,
     /// Batches with a row that contains one of these are refused whole.
-    pub(crate) bad_batch: Vec<&'static str>,
-    pub(crate) mischief: BTreeMap<Call, VecDeque<Mischief>>,
-    pub(crate) announces: bool,
+    pub bad_batch: Vec<&'static str>,
+    pub mischief: BTreeMap<Call, VecDeque<Mischief>>,
+    pub announces: bool,
     /// How long a prepare takes.
-    pub(crate) slow_prepare: std::time::Duration,
+    pub slow_prepare: std::time::Duration,
 }
 
 /// The destination itself; clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Destination(Arc<Mutex<State>>);
+pub struct Destination(Arc<Mutex<State>>);
 
 impl Destination {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a reader sees, sorted.
-    pub(crate) fn rows(&self) -> Vec<String> {
+    pub fn rows(&self) -> Vec<String> {
         let mut rows: Vec<String> = self
             .lock()
             .committed
@@ -68,15 +68,15 @@ impl Destination {
         rows
     }
 
-    pub(crate) fn script(&self, call: Call, mischief: impl IntoIterator<Item = Mischief>) {
+    pub fn script(&self, call: Call, mischief: impl IntoIterator<Item = Mischief>) {
         self.lock().mischief.entry(call).or_default().extend(mischief);
     }
 
-    pub(crate) fn plugin(&self) -> Arc<dyn Plugin> {
+    pub fn plugin(&self) -> Arc<dyn Plugin> {
         self.plugin_with(|_| {})
     }
 
-    pub(crate) fn plugin_with(&self, change: impl FnOnce(&mut Abilities)) -> Arc<dyn Plugin> {
+    pub fn plugin_with(&self, change: impl FnOnce(&mut Abilities)) -> Arc<dyn Plugin> {
         let mut abilities = Abilities {
             staging: true,
             idempotent_commit: true,

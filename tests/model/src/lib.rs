@@ -1,0 +1,1 @@
+//! The protocol, enumerated: every state that a small pipeline can reach.

@@ -10,6 +10,8 @@ mod flights;
 mod many_files;
 mod multiset;
 mod product;
+#[allow(dead_code)]
+mod proof;
 mod random;
 mod reader;
 mod soak;

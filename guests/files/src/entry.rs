@@ -10,8 +10,8 @@ use crate::layout;
 const FORMAT: u32 = 1;
 /// Version of an entry with several files of a part, some in folders: an older plugin would publish none of them.
 const FORMAT_NUMBERED: u32 = 2;
-/// Versions that are read.
-pub(crate) const FORMATS: [u32; 2] = [FORMAT, FORMAT_NUMBERED];
+/// Versions of an entry that are read.
+pub const FORMATS: [u32; 2] = [FORMAT, FORMAT_NUMBERED];
 
 /// Of so many runs an entry remembers the newest committed epoch.
 const REMEMBERED_RUNS: usize = 64;

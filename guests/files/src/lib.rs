@@ -23,6 +23,7 @@ use tidegate_sdk::{
     OrphanPage, Orphans, Outcome, Part, Position, Role, Sink, Unsealed, Visibility, WriterState,
 };
 
+pub use entry::FORMATS as ENTRY_FORMATS;
 pub use writer::FilesWriter;
 
 /// The name of the directory grant.

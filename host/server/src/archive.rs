@@ -18,7 +18,7 @@ pub use export::{Exported, export};
 pub use import::{Imported, import};
 
 /// Version of the archive's format.
-const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
 const END: &str = "manifest.sha256";
 /// A manifest is not longer, and names no more files.

@@ -43,7 +43,7 @@ mod shapes;
 mod state;
 mod validate;
 
-pub use archive::{Exported, Imported, export, import};
+pub use archive::{Exported, FORMAT as ARCHIVE_FORMAT, Imported, export, import};
 pub use assemble::{Assembled, assemble};
 pub use connect::connect;
 pub use decisions::{DecisionReport, Fate};

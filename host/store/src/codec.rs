@@ -54,11 +54,24 @@ pub fn encode_record(record: &Record) -> Result<Vec<u8>, StoreError> {
 /// Says in words what is wrong.
 pub fn decode_record(payload: &[u8]) -> Result<Record, String> {
     let mut rest = payload;
-    let record: Record = ciborium::from_reader(&mut rest).map_err(|error| format!("not a record: {error}"))?;
+    let record: Record =
+        ciborium::from_reader(&mut rest).map_err(|error| format!("not a record: {}", in_words(error)))?;
     if !rest.is_empty() {
         return Err(format!("{} bytes follow the record", rest.len()));
     }
     Ok(record)
+}
+
+/// The decoder's own text is that of its data type.
+fn in_words(error: ciborium::de::Error<std::io::Error>) -> String {
+    use ciborium::de::Error;
+    match error {
+        Error::Io(_) => "it ends too early".to_owned(),
+        Error::Syntax(offset) => format!("its CBOR is wrong at byte {offset}"),
+        Error::Semantic(Some(offset), message) => format!("{message}, at byte {offset}"),
+        Error::Semantic(None, message) => message,
+        Error::RecursionLimitExceeded => "it is nested too deeply".to_owned(),
+    }
 }
 
 /// What a frame holds.

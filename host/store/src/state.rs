@@ -70,8 +70,8 @@ pub fn load(log: &mut dyn Log, state: &StateRef) -> Result<Bytes, StoreError> {
 pub fn load_positions(log: &mut dyn Log, positions: &Positions) -> Result<(), StoreError> {
     for page in positions.missing() {
         let bytes = log.read_state(page.name())?;
-        page.fill(&bytes)
-            .map_err(|error| StoreError::corrupt(Path::new(&page.name().sha256), 0, None, error.to_string()))?;
+        let file = || format!("state/{}", page.name().sha256);
+        page.fill(&bytes).map_err(|error| StoreError::corrupt(file(), 0, None, error.to_string()))?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod folders;
+mod formats;
 mod world;
 
 /// Parts of one file.

@@ -1,7 +1,8 @@
-//! Old formats stay readable, and today's format does not change unnoticed.
+//! Today's format does not change unnoticed: what is written now is, byte for byte, what is kept under
+//! `tests/old-formats/cases/log`. That later versions read those cases or refuse them in words is that crate's test.
 //!
-//! `tests/old-formats/v<N>/` holds logs as version N wrote them; they are kept for ever. A new version gets a folder of
-//! its own: run this test once with `TIDEGATE_WRITE_FORMATS=1`.
+//! A new case is written by this test with `TIDEGATE_WRITE_FORMATS=1`; one that is there is never changed. When the
+//! format gets a new version, what writes the old one goes from here and its cases stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,16 +13,17 @@ use tidegate_protocol::ids::{Epoch, EpochRef, KeyRange, PartId, Slot};
 use tidegate_protocol::plugin::{Committable, ErrorKind, External, PluginError, Position, WriterState};
 use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::*;
-use tidegate_store::codec::{SEGMENT_VERSION, decode_record, encode_record};
+use tidegate_store::Log as _;
+use tidegate_store::codec::{decode_record, encode_record};
 use tidegate_store::disk::sim::{Image, SimDisk};
 use tidegate_store::state::load_positions;
-use tidegate_store::{Log as _, StoreError};
 
 use crate::pages::{entry, positions_of, seal_at};
 use crate::support::{append_all, open_on, read, run, seal, segment};
+use crate::wire;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../tests/old-formats/v{SEGMENT_VERSION}"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/old-formats/cases/log")
 }
 
 fn part() -> PartId {
@@ -174,6 +176,28 @@ fn kind(body: &Body) -> usize {
     }
 }
 
+/// Outcomes with every kind of error.
+pub(crate) fn every_error() -> Vec<Record> {
+    let kinds = [
+        ErrorKind::Retryable,
+        ErrorKind::Permanent,
+        ErrorKind::BadConfig,
+        ErrorKind::BadBatch,
+        ErrorKind::EpochLost,
+        ErrorKind::Fenced,
+        ErrorKind::Unsupported,
+        ErrorKind::Denied,
+        ErrorKind::Unknown,
+    ];
+    let error = |kind| PluginError { kind, code: "E1".to_owned(), message: "no".to_owned() };
+    let entry = |kind| OutcomeEntry {
+        outcome: EpochOutcome::Blocked(Blocked::Rejected(error(kind))),
+        ..outcomes().swap_remove(0)
+    };
+    let record = golden_records().swap_remove(0);
+    vec![Record { outcomes: kinds.map(entry).into(), ..record }]
+}
+
 fn outcomes() -> Vec<OutcomeEntry> {
     let error = PluginError { kind: ErrorKind::Permanent, code: "E1".to_owned(), message: "no".to_owned() };
     let outcomes = [
@@ -193,7 +217,7 @@ fn outcomes() -> Vec<OutcomeEntry> {
     (1..).zip(outcomes).map(entry).collect()
 }
 
-fn golden_records() -> Vec<Record> {
+pub(crate) fn golden_records() -> Vec<Record> {
     let record = |(slot, body)| Record {
         slot: Slot(slot),
         run: run(1),
@@ -222,8 +246,8 @@ fn golden_log() -> (Image, Vec<Record>) {
     (disk.visible(), records)
 }
 
-/// Logs that are wrong in one way each, made from small good ones.
-fn golden_damage() -> Vec<(&'static str, Image)> {
+/// Logs of version 1 that are wrong in one way each, made from small good ones.
+fn damaged_logs() -> Vec<(&'static str, Image)> {
     let small = || crate::support::image_of(&golden_records()[..5]);
     let path = segment(1);
     let change = |change: &dyn Fn(&mut Vec<u8>)| {
@@ -232,9 +256,24 @@ fn golden_damage() -> Vec<(&'static str, Image)> {
         image
     };
     let newest = |file: &Vec<u8>| file.iter().rposition(|byte| *byte != 0).unwrap() / 512 * 512;
+    let with = |path: &str, bytes: &[u8]| {
+        let mut image = small();
+        image.put(path, bytes.to_vec());
+        image
+    };
     let mut lost = golden_log().0;
     let first = lost.paths()[0].clone();
     lost.take(&first).unwrap();
+    let mut mixed = golden_log().0;
+    let second = mixed.paths()[1].clone();
+    wire::patch_header(mixed.file_mut(&second).unwrap(), 40, &[9; 10]);
+    let finished = crate::support::retire(1, 1);
+    let payload = encode_record(&finished).unwrap();
+    let one = |version, kind, payload: &[u8]| {
+        let mut image = Image::default();
+        image.put(&path, wire::segment(&[wire::frame(version, kind, 1, &[1; 10], payload)]));
+        image
+    };
     vec![
         (
             "newest-damaged",
@@ -253,6 +292,91 @@ fn golden_damage() -> Vec<(&'static str, Image)> {
         ("newer-version", change(&|file| file[8] = 200)),
         ("cut-short", change(&|file| file.truncate(3000))),
         ("first-lost", lost),
+        ("grown", change(&|file| file.extend_from_slice(&[0; 512]))),
+        ("middle-damaged", change(&|file| file[512 + 300] ^= 1)),
+        ("header-damaged", change(&|file| file[20] ^= 1)),
+        ("fill-damaged", change(&|file| *file.last_mut().unwrap() = 1)),
+        ("of-two-logs", mixed),
+        ("foreign-file", with("log/notes.txt", b"kept here by somebody")),
+        ("foreign-piece", with("state/notes.txt", b"kept here by somebody")),
+        ("unfinished-files", with(&format!("{}.tmp", segment(6)), b"a segment that was never whole")),
+        ("one-record", one(1, 1, &payload)),
+        ("newer-record", one(60_000, 1, &payload)),
+        ("unknown-kind", one(1, 250, &payload)),
+        ("not-a-record", one(1, 1, b"\xa1\x64slot\x01")),
+        ("unknown-record", one(1, 1, &wire::replaced(&payload, b"fretire", b"gretired"))),
+    ]
+}
+
+/// State beside the log, as it was kept and wrong in one way each.
+fn state_logs() -> Vec<(&'static str, Image)> {
+    let disk = SimDisk::new();
+    let mut log = open_on(&disk).unwrap();
+    let content: Vec<u8> = (0..5000u32).map(|n| (n * 7 % 251) as u8).collect();
+    let state = tidegate_store::state::store(&mut log, &content).unwrap();
+    let StateRef::Chunks(chunks) = &state else { panic!("it is large enough") };
+    let piece = format!("state/{}", chunks[0].sha256);
+    let mut record = seal(2, 10);
+    if let Body::Seal(seal) = &mut record.body {
+        seal.operators.values_mut().flatten().for_each(|cut| cut.state = state.clone());
+    }
+    append_all(&mut log, &[crate::support::open(1), record]);
+    let good = disk.visible();
+    let change = |change: &dyn Fn(&mut Vec<u8>)| {
+        let mut image = good.clone();
+        change(image.file_mut(&piece).unwrap());
+        image
+    };
+    let mut missing = good.clone();
+    missing.take(&piece).unwrap();
+    vec![
+        ("state", good.clone()),
+        ("state-missing", missing),
+        ("state-damaged", change(&|bytes| bytes[77] ^= 1)),
+        ("state-longer", change(&|bytes| bytes.push(0))),
+        ("state-shorter", change(&|bytes| bytes.truncate(4000))),
+    ]
+}
+
+/// Seals of record format 2 that are wrong in one way each.
+fn damaged_pages() -> Vec<(&'static str, Image)> {
+    let (good, records) = golden_pages();
+    let page = good.paths().into_iter().find(|path| path.starts_with("state/")).unwrap();
+    let mut missing = good.clone();
+    missing.take(&page).unwrap();
+    let mut damaged = good.clone();
+    damaged.file_mut(&page).unwrap()[9] ^= 1;
+    // A seal with a page of exactly this name is taken, and the page is no page.
+    let junk = b"this is no map from partition to position".to_vec();
+    let name = tidegate_store::state::chunk_of(&junk);
+    let seal = encode_record(&records[2]).unwrap();
+    let named = |of: &StateChunk| {
+        let hash = data_encoding::HEXLOWER.decode(of.sha256.as_bytes()).unwrap();
+        [&hash[..], &of.bytes.to_le_bytes()].concat()
+    };
+    let Body::Seal(cut) = &records[2].body else { panic!("it is a seal") };
+    let first = cut.sources.values().next().unwrap().partitions.chunks().next().unwrap().clone();
+    let two = |payload: &[u8]| {
+        let mut image = Image::default();
+        let open = encode_record(&records[0]).unwrap();
+        let frames = [
+            wire::frame(1, 1, 1, &[1; 10], &open),
+            wire::frame(2, 1, 2, &[1; 10], &encode_record(&records[1]).unwrap()),
+            wire::frame(2, 1, 3, &[1; 10], payload),
+        ];
+        image.put(&segment(1), wire::segment(&frames));
+        image
+    };
+    let mut other = two(&wire::replaced(&seal, &named(&first), &named(&name)));
+    for path in good.paths().into_iter().filter(|path| path.starts_with("state/")) {
+        other.put(&path, good.file(&path).unwrap().to_vec());
+    }
+    other.put(&format!("state/{}", name.sha256), junk);
+    vec![
+        ("page-missing", missing),
+        ("page-damaged", damaged),
+        ("page-of-something-else", other),
+        ("layer-cut-short", two(&wire::shortened_layer(&seal, &named(&first)))),
     ]
 }
 
@@ -271,12 +395,23 @@ fn on_disk(folder: &Path) -> Image {
     image
 }
 
-fn write(image: &Image, folder: &Path) {
-    for path in image.paths() {
-        let file = folder.join(&path);
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        fs::write(file, image.file(&path).unwrap()).unwrap();
+/// Compares with what is kept; writes a case that is not there yet when that is asked for.
+fn compare(place: &str, image: &Image) -> Image {
+    let folder = folder().join(place);
+    if std::env::var_os("TIDEGATE_WRITE_FORMATS").is_some() && !folder.exists() {
+        for path in image.paths() {
+            let file = folder.join(&path);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, image.file(&path).unwrap()).unwrap();
+        }
     }
+    let kept = on_disk(&folder);
+    assert_eq!(kept.paths(), image.paths(), "{place}");
+    for path in image.paths() {
+        let same = kept.file(&path) == image.file(&path);
+        assert!(same, "`{place}/{path}` is written differently now: raise the format version");
+    }
+    kept
 }
 
 #[test]
@@ -284,22 +419,19 @@ fn the_format_of_today_is_the_one_that_is_kept() {
     let (image, records) = golden_log();
     let kinds: BTreeSet<usize> = records.iter().map(|record| kind(&record.body)).collect();
     assert_eq!(kinds, (0..12).collect());
-    if std::env::var_os("TIDEGATE_WRITE_FORMATS").is_some() {
-        assert!(!folder().exists(), "a folder of old formats is never changed: raise the version");
-        write(&image, &folder().join("good"));
-        golden_damage().iter().for_each(|(name, image)| write(image, &folder().join(name)));
-    }
-    let kept = on_disk(&folder().join("good"));
-    assert_eq!(kept.paths(), image.paths());
+    let kept = compare("v1/good", &image);
     assert!(kept.paths().len() >= 3);
-    for path in image.paths() {
-        assert!(kept.file(&path) == image.file(&path), "`{path}` is written differently now: raise the format version");
-    }
     assert_eq!(read(kept).unwrap(), records);
+    for (name, image) in damaged_logs().iter().chain(&state_logs()) {
+        compare(&format!("v1/{name}"), image);
+    }
+    for (name, image) in damaged_pages() {
+        compare(&format!("v2/{name}"), &image);
+    }
 }
 
 /// Seals of record format 2: pages of positions, several layers, and what moved since.
-fn golden_pages() -> (Image, Vec<Record>) {
+pub(crate) fn golden_pages() -> (Image, Vec<Record>) {
     let disk = SimDisk::new();
     let mut log = open_on(&disk).unwrap();
     let mut records = vec![crate::support::open(1)];
@@ -318,17 +450,8 @@ fn golden_pages() -> (Image, Vec<Record>) {
 #[test]
 fn pages_of_positions_are_written_as_they_are_kept() {
     let (image, records) = golden_pages();
-    let folder = folder().with_file_name("v1-pages");
-    if std::env::var_os("TIDEGATE_WRITE_FORMATS").is_some() {
-        assert!(!folder.exists(), "a folder of old formats is never changed: raise the version");
-        write(&image, &folder);
-    }
-    let kept = on_disk(&folder);
-    assert_eq!(kept.paths(), image.paths());
+    let kept = compare("v2/good", &image);
     assert!(kept.paths().len() >= 4, "{:?}", kept.paths());
-    for path in image.paths() {
-        assert!(kept.file(&path) == image.file(&path), "`{path}` is written differently now: raise the format version");
-    }
     let mut log = open_on(&SimDisk::from_image(kept)).unwrap();
     let read = log.read_all().unwrap();
     assert_eq!(read, records);
@@ -338,16 +461,6 @@ fn pages_of_positions_are_written_as_they_are_kept() {
         load_positions(&mut log, &found).unwrap();
         assert!(found.entries().unwrap().iter().eq(written.entries().unwrap().iter()));
     }
-}
-
-#[test]
-fn damaged_logs_of_version_1_are_told_apart() {
-    let open = |name: &str| read(on_disk(&folder().with_file_name("v1").join(name)));
-    assert!(matches!(open("newest-damaged"), Err(StoreError::Corrupt { slot: Some(Slot(5)), .. })));
-    assert_eq!(open("newest-torn").unwrap(), golden_records()[..4]);
-    assert!(matches!(open("newer-version"), Err(StoreError::UnsupportedVersion { found: 200, supported: 1, .. })));
-    assert!(matches!(open("cut-short"), Err(StoreError::Corrupt { offset: 3000, .. })));
-    assert!(matches!(open("first-lost"), Err(StoreError::MissingFile { slot: Some(Slot(1)), .. })));
 }
 
 #[test]

@@ -1,0 +1,15 @@
+//! Every later version reads what an earlier one has stored, or refuses it in words and changes nothing.
+
+mod archive;
+mod files;
+mod log;
+
+use std::collections::BTreeSet;
+
+/// A folder that no test goes through would be kept for nothing.
+#[test]
+fn every_folder_of_cases_is_gone_through() {
+    let there: BTreeSet<String> =
+        tidegate_old_formats::folders(&tidegate_old_formats::root()).unwrap().into_iter().collect();
+    assert_eq!(there, ["archive", "files", "log"].map(str::to_owned).into());
+}

@@ -15,10 +15,13 @@ use crate::support::{open_on, segment};
 
 const TEXT: &str = include_str!("../../FORMAT.md");
 
+/// A field, its type, and whether it may be left out.
+type Field = (String, Type, bool);
+
 #[derive(Debug)]
 enum Table {
-    /// Fields with their types, in order; whether each may be left out.
-    Fields(Vec<(String, Type, bool)>),
+    /// In order.
+    Fields(Vec<Field>),
     Variants(BTreeMap<String, Option<Type>>),
 }
 
@@ -150,7 +153,7 @@ impl Check<'_> {
         }
     }
 
-    fn fields(&mut self, name: &str, fields: &[(String, Type, bool)], value: &Value) -> Result<(), String> {
+    fn fields(&mut self, name: &str, fields: &[Field], value: &Value) -> Result<(), String> {
         let Value::Map(map) = value else { return Err(format!("`{name}` is {value:?}, expected a map")) };
         let mut written = map.iter().peekable();
         for (field, of, optional) in fields {
@@ -263,7 +266,7 @@ fn a_table_that_is_out_of_date_is_noticed() {
         change(&mut tables);
         held_against(&samples(), &tables).unwrap_err()
     };
-    let fields = |tables: &mut BTreeMap<String, Table>, change: &dyn Fn(&mut Vec<(String, Type, bool)>)| {
+    let fields = |tables: &mut BTreeMap<String, Table>, change: &dyn Fn(&mut Vec<Field>)| {
         let Some(Table::Fields(fields)) = tables.get_mut("part-id") else { panic!("it has fields") };
         change(fields);
     };
@@ -301,7 +304,7 @@ fn the_example_is_a_log_that_says_what_stands_beside_it() {
         outcomes: Vec::new(),
         body: Body::Forget(Forget { name: "monday".to_owned() }),
     };
-    assert_eq!(log.read_all().unwrap(), [forget.clone()]);
+    assert_eq!(log.read_all().unwrap(), std::slice::from_ref(&forget));
     // And the other way round: this program writes exactly these bytes.
     let disk = SimDisk::new();
     crate::support::append_all(&mut open_on(&disk).unwrap(), &[forget]);

@@ -59,6 +59,7 @@ impl Sink for Files {
                 upsert_keys: false,
                 prepared_ttl: None,
                 max_idle: None,
+                names_per_day: None,
                 orphans: Orphans::Listable,
             },
             committable_versions: body::VERSIONS.to_vec(),

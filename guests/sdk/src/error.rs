@@ -30,8 +30,8 @@ pub enum ErrorKind {
 pub struct Error {
     /// What the host should do.
     pub kind: ErrorKind,
-    /// Open; for dashboards. Of `no-space` and `read-only`, and of the kind `Denied`, a person is told at once: time alone
-    /// does not mend them.
+    /// Open; for dashboards. Of `no-space`, `read-only` and `conflict` (another program changed what the call builds on),
+    /// and of the kind `Denied`, a person is told at once: time alone does not mend them.
     pub code: String,
     /// What happened and how to mend it.
     pub message: String,

@@ -288,6 +288,7 @@ impl From<crate::Abilities> for exports::plugin::Abilities {
             upsert_keys: from.upsert_keys,
             prepared_ttl: from.prepared_ttl,
             max_idle: from.max_idle,
+            names_per_day: from.names_per_day,
             orphans: from.orphans.into(),
         }
     }

@@ -277,6 +277,8 @@ pub struct Abilities {
     pub prepared_ttl: Option<u64>,
     /// How long a writer may stay without a call, in milliseconds; `None` = for ever.
     pub max_idle: Option<u64>,
+    /// How many new names a day the destination bears, one for each participant and epoch with rows; `None` = any number.
+    pub names_per_day: Option<u64>,
     /// How unsealed work is found.
     pub orphans: Orphans,
 }
@@ -297,6 +299,7 @@ impl Abilities {
         upsert_keys: false,
         prepared_ttl: None,
         max_idle: None,
+        names_per_day: None,
         orphans: Orphans::DurableIntent,
     };
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tidegate_server::{Entries, Notice, Positions, Progress, blocked_words};
 
 use crate::output;
-use crate::words::{clip, count, counted, span};
+use crate::words::{clip, count, counted, span, time};
 
 /// Over how long rates are averaged, in milliseconds.
 const RATE_WINDOW: f64 = 3_000.0;
@@ -174,6 +174,19 @@ pub(crate) fn warning(notice: &Notice) -> Option<String> {
         // The server tells these as warnings that name directories.
         Notice::CallFails { sink, fault, .. } => Some(format!("sink `{sink}`: {fault}")),
         Notice::GoesBack { failure, .. } => Some(failure.to_string()),
+        Notice::NoProgress { sink: Some(sink), epoch, for_ms } => Some(format!(
+            "no progress at sink `{sink}`: epoch {epoch} is sealed, and nothing was committed there for {}",
+            span(*for_ms)
+        )),
+        Notice::NoProgress { sink: None, epoch, for_ms } => Some(format!(
+            "no progress: the barrier of epoch {epoch} was sent {} ago and it is not sealed",
+            span(*for_ms)
+        )),
+        Notice::ExpiresSoon { sink, of, at } => Some(format!(
+            "epoch {} at sink `{sink}` is not committed, and the destination may drop its prepared work from {} on",
+            of.epoch,
+            time(*at)
+        )),
         Notice::RunOpened { .. }
         | Notice::EpochPrepared { .. }
         | Notice::EpochSealed { .. }

@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use crate::clock::monotonic_ns;
 use crate::control::{Answer, Asked};
+use crate::liveness::Liveness;
 use crate::log::LogHandle;
 use crate::observe::{Moment, Progress};
 use crate::open::{OpenTasks, Opened, open_tasks};
@@ -31,6 +32,7 @@ use crate::tasks::source::Cut;
 /// What reaches the driver from the tasks.
 pub(crate) enum Signal {
     Event(Event),
+    Notice(Notice),
     SourceEnded { source: SourceId, task: u32 },
     Intent { sink: SinkId, part: Option<PartId>, resource: External, done: oneshot::Sender<Result<u64, PluginError>> },
     Bound { number: u64, name: String, done: oneshot::Sender<Result<u64, PluginError>> },
@@ -52,6 +54,11 @@ impl Report {
 
     pub(crate) fn event(&self, event: Event) {
         self.signal(Signal::Event(event));
+    }
+
+    /// Something a person may want to see.
+    pub(crate) fn notice(&self, notice: Notice) {
+        self.signal(Signal::Notice(notice));
     }
 
     pub(crate) fn source_ended(&self, source: &SourceId, task: u32) {
@@ -138,6 +145,7 @@ pub(crate) struct Driver<'a> {
     timers: BTreeMap<Timer, Instant>,
     next_barrier: Option<Instant>,
     barrier_sent: Option<Instant>,
+    liveness: Liveness,
     intents: BTreeMap<u64, oneshot::Sender<Result<u64, PluginError>>>,
     next_intent: u64,
     /// Requests of people that have no answer yet.
@@ -161,6 +169,7 @@ impl<'a> Driver<'a> {
         rows_read: Arc<AtomicU64>,
     ) -> Self {
         let mut actors = JoinSet::new();
+        let liveness = Liveness::new(pipeline.settings.alarm_after);
         let mut sinks = BTreeMap::new();
         for entry in pipeline.sinks.iter().chain(&pipeline.dead_letter) {
             let handle = SinkHandle::new(&pipeline, entry, report.clone());
@@ -186,6 +195,7 @@ impl<'a> Driver<'a> {
             timers: BTreeMap::new(),
             next_barrier: None,
             barrier_sent: None,
+            liveness,
             intents: BTreeMap::new(),
             next_intent: 0,
             asked: BTreeMap::new(),
@@ -227,6 +237,7 @@ impl<'a> Driver<'a> {
     async fn wait(&mut self) -> Event {
         loop {
             let timer = self.timers.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (timer.clone(), *at));
+            let alarm = self.liveness.next(self.env.clock.now_ms());
             tokio::select! {
                 biased;
                 () = self.env.control.stopped(), if !self.stopping => {
@@ -273,6 +284,11 @@ impl<'a> Driver<'a> {
                     self.timers.remove(&timer);
                     return Event::TimerFired { timer };
                 }
+                () = until(alarm) => {
+                    for notice in self.liveness.due(self.env.clock.now_ms()) {
+                        self.on_notice(&notice);
+                    }
+                }
             }
         }
     }
@@ -280,6 +296,10 @@ impl<'a> Driver<'a> {
     fn on_signal(&mut self, signal: Signal) -> Option<Event> {
         match signal {
             Signal::Event(event) => Some(event),
+            Signal::Notice(notice) => {
+                self.on_notice(&notice);
+                None
+            }
             Signal::SourceEnded { source, task } => {
                 tracing::debug!(%source, task, "source task is at its end");
                 self.source_tasks_left = self.source_tasks_left.saturating_sub(1);
@@ -384,6 +404,7 @@ impl<'a> Driver<'a> {
                 self.busy = false;
                 self.injected.send_replace(epoch);
                 self.barrier_sent = Some(Instant::now());
+                self.liveness.barrier_sent(epoch);
                 timeline("barrier", epoch);
                 for cuts in &self.cuts {
                     // A task that is gone has reported why.
@@ -430,6 +451,7 @@ impl<'a> Driver<'a> {
             Notice::EpochSealed { of, rejected, filtered, .. } => {
                 timeline("sealed", of.epoch);
                 self.progress.epochs_sealed += 1;
+                self.liveness.sealed();
                 self.uncommitted.insert(*of);
                 self.progress.rows_dead_lettered += rejected;
                 self.progress.rows_filtered += filtered;
@@ -450,6 +472,15 @@ impl<'a> Driver<'a> {
             Notice::CallFails { sink, fault, for_ms, .. } => {
                 tracing::warn!(%sink, for_ms, "{fault}; it is tried again");
             }
+            Notice::NoProgress { sink: Some(sink), epoch, for_ms } => {
+                tracing::warn!(%sink, %epoch, for_ms, "sealed, and nothing was committed for so long");
+            }
+            Notice::NoProgress { sink: None, epoch, for_ms } => {
+                tracing::warn!(%epoch, for_ms, "the barrier was sent, and the epoch is not sealed");
+            }
+            Notice::ExpiresSoon { sink, of, at } => {
+                tracing::warn!(%sink, %of, at, "not committed, and the destination will drop its prepared work");
+            }
             Notice::EpochPrepared { .. } | Notice::Blocked { .. } | Notice::GoesBack { .. } => {}
         }
         self.env.observer.notice(notice);
@@ -459,6 +490,7 @@ impl<'a> Driver<'a> {
     fn show_progress(&mut self) {
         self.progress.rows_read = self.rows_read.load(Ordering::Relaxed);
         self.progress.waiting = self.coordinator.waiting();
+        self.liveness.look(&self.coordinator, &self.progress.waiting);
         let sealed = self.uncommitted.len();
         let waiting = &self.progress.waiting;
         self.uncommitted.retain(|of| waiting.iter().any(|(_, other)| other == of));

@@ -9,6 +9,7 @@ mod dead_letter;
 mod driver;
 mod exchange;
 pub mod faults;
+mod liveness;
 mod log;
 pub mod observe;
 mod open;

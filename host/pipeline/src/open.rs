@@ -22,6 +22,7 @@ use crate::source::known::KnownColumns;
 use crate::source::{ColumnsPlan, Reader, SourceError};
 use crate::spec::{Pipeline, Route, SinkEntry, SourceEntry, find_schema};
 use crate::tasks::actor::{SinkHandle, timed};
+use crate::tasks::growth::Growth;
 use crate::tasks::operator::OperatorSubtask;
 use crate::tasks::shaper::Shaper;
 use crate::tasks::sink::SinkTask;
@@ -280,6 +281,7 @@ async fn open_sink(
         call_timeout: limit,
         reject_window: pipeline.settings.reject_window,
         rejects_in_prepare: pipeline.rejects_in_prepare.of(&entry.id),
+        growth: Growth::default(),
         report: report.clone(),
     })
 }

@@ -220,8 +220,8 @@ impl Pipeline {
         Ok(())
     }
 
-    /// What the coordinator needs to know.
-    fn graph(&self) -> Graph {
+    /// What the coordinator needs to know, and promises are computed from.
+    pub fn graph(&self) -> Graph {
         let sink = |entry: &SinkEntry, dead_letter: bool| {
             let description = entry.plugin.description();
             let spec = SinkSpec {

@@ -223,6 +223,8 @@ pub struct Settings {
     pub channel_bytes: usize,
     /// Bytes that a source is asked for at once.
     pub batch_bytes: usize,
+    /// Work waits, and nothing was sealed or committed for so long: an alarm. Zero: never.
+    pub alarm_after: Duration,
     /// Wall clock for one call of a plugin, including what the host does for it.
     pub call_timeout: Duration,
     /// Bytes of rows that a participant keeps until prepare, once the plugin has shown that it rejects rows there.

@@ -87,6 +87,11 @@ impl Settings {
         failures >= self.commit_tries.max(1)
     }
 
+    /// For how long a commit is tried before a person is asked, if each call may take `call_ms`.
+    pub fn recovery_ms(&self, call_ms: u64) -> u64 {
+        self.patience(1).saturating_add(call_ms.saturating_mul(u64::from(self.commit_tries.max(1))))
+    }
+
     /// How long is waited between further tries after so many failures, until all are spent.
     pub(crate) fn patience(&self, failures: u32) -> u64 {
         let mut sum = 0u64;

@@ -480,6 +480,25 @@ pub enum Notice {
         /// For so many milliseconds more, if it goes on to fail.
         for_ms: u64,
     },
+    /// Work waits and nothing gets on. Told when that has lasted for as long as the operator allows, and again whenever it
+    /// has lasted twice as long.
+    NoProgress {
+        /// Where the oldest sealed epoch waits for its commit; `None`: the epoch being cut is not sealed.
+        sink: Option<SinkId>,
+        /// The epoch that waits.
+        epoch: Epoch,
+        /// For so many milliseconds.
+        for_ms: u64,
+    },
+    /// Half of what its prepared work lives is gone, and the epoch is not committed.
+    ExpiresSoon {
+        /// Where.
+        sink: SinkId,
+        /// Which.
+        of: EpochRef,
+        /// Unix milliseconds from which on the destination may drop it.
+        at: u64,
+    },
     /// A run ended and the next one goes back to the last sealed epoch.
     GoesBack {
         /// Why.

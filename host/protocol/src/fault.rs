@@ -26,6 +26,8 @@ pub enum Cause {
     ReadOnly,
     /// The right to do it is missing.
     NotAllowed,
+    /// Another program changed what the call builds on.
+    Conflict,
 }
 
 impl PluginError {
@@ -36,6 +38,7 @@ impl PluginError {
             "no-space" | "storage-full" | "quota-exceeded" => Some(Cause::NoSpace),
             "read-only" => Some(Cause::ReadOnly),
             "file-denied" => Some(Cause::NotAllowed),
+            "conflict" => Some(Cause::Conflict),
             _ => (self.kind == ErrorKind::Denied).then_some(Cause::NotAllowed),
         }
     }

@@ -59,8 +59,8 @@ pub struct SinkPromise {
     pub sink: SinkId,
     /// What its plugin declared.
     pub abilities: Abilities,
-    /// How long a sealed epoch must stay committable and recognisable, in milliseconds; `None` = not stated.
-    pub retain_ms: Option<u64>,
+    /// How many participants write it.
+    pub participants: u32,
 }
 
 /// Everything that the promise is computed from.
@@ -76,11 +76,38 @@ pub struct Ingredients {
     pub dead_letter: bool,
     /// A record that the store calls durable survives a power cut.
     pub store_durable: bool,
+    /// Times that the operator set.
+    pub times: Times,
+}
+
+/// Times that promises hang on, in milliseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// How long checkpoints are kept at least; `None` = not stated.
+    pub retain_ms: Option<u64>,
+    /// How long the host tries a commit before it asks a person.
+    pub recovery_ms: u64,
+    /// From one barrier to the next; `None` = not stated.
+    pub interval_ms: Option<u64>,
+}
+
+impl Times {
+    /// For how long a sealed epoch must stay committable and recognisable.
+    fn horizon_ms(&self) -> u64 {
+        self.retain_ms.unwrap_or(0).max(self.recovery_ms)
+    }
+
+    /// Names that so many participants make in a day when every epoch has rows.
+    fn names_per_day(&self, participants: u32) -> Option<u64> {
+        const DAY_MS: u64 = 86_400_000;
+        let epochs = DAY_MS / self.interval_ms?.max(1);
+        Some(epochs.saturating_mul(u64::from(participants)))
+    }
 }
 
 impl Ingredients {
     /// From what the coordinator knows. Steps are taken to be deterministic.
-    pub fn of(graph: &Graph, retain_ms: Option<u64>, store_durable: bool) -> Self {
+    pub fn of(graph: &Graph, times: Times, store_durable: bool) -> Self {
         let source = |(id, spec): (&crate::ids::SourceId, &crate::event::SourceSpec)| SourcePromise {
             name: id.to_string(),
             replayable: spec.replayable,
@@ -88,7 +115,7 @@ impl Ingredients {
         let sink = |(id, spec): (&SinkId, &crate::event::SinkSpec)| SinkPromise {
             sink: id.clone(),
             abilities: spec.abilities.clone(),
-            retain_ms,
+            participants: spec.participants,
         };
         Self {
             sources: graph.sources.iter().map(source).collect(),
@@ -96,6 +123,7 @@ impl Ingredients {
             sinks: graph.sinks.iter().map(sink).collect(),
             dead_letter: graph.sinks.values().any(|spec| spec.dead_letter),
             store_durable,
+            times,
         }
     }
 }
@@ -146,7 +174,7 @@ impl Guarantee {
 pub fn compute(from: &Ingredients) -> Guarantee {
     let (ceiling, mut reasons) = pipeline_ceiling(from);
     let sinks: BTreeMap<SinkId, SinkGuarantee> =
-        from.sinks.iter().map(|sink| (sink.sink.clone(), sink_guarantee(sink, ceiling))).collect();
+        from.sinks.iter().map(|sink| (sink.sink.clone(), sink_guarantee(sink, &from.times, ceiling))).collect();
     for reason in sinks.values().flat_map(|sink| &sink.reasons) {
         if !reasons.contains(reason) {
             reasons.push(reason.clone());
@@ -189,7 +217,7 @@ fn pipeline_ceiling(from: &Ingredients) -> (Delivery, Vec<String>) {
     (ceiling, reasons)
 }
 
-fn sink_guarantee(from: &SinkPromise, ceiling: Delivery) -> SinkGuarantee {
+fn sink_guarantee(from: &SinkPromise, times: &Times, ceiling: Delivery) -> SinkGuarantee {
     let Abilities { staging, idempotent_commit, observe, fence, reconcile, .. } = from.abilities;
     let sink = &from.sink;
     let mut delivery = ceiling;
@@ -219,14 +247,26 @@ fn sink_guarantee(from: &SinkPromise, ceiling: Delivery) -> SinkGuarantee {
             "sink `{sink}` does not stage: rows of an epoch that is never sealed stay visible, and come again"
         ));
     }
-    if let (Some(kept), Some(needed)) = (from.abilities.marker_retention, from.retain_ms)
-        && kept < needed
-    {
-        weaken(format!("sink `{sink}` remembers commits for {kept} ms, and checkpoints are kept for {needed} ms"));
+    let needed = times.horizon_ms();
+    if let Some(kept) = from.abilities.marker_retention {
+        if kept < needed {
+            weaken(format!(
+                "sink `{sink}` remembers commits for {kept} ms, and may be asked about one for {needed} ms: as long as \
+                 checkpoints are kept and commits are tried"
+            ));
+        }
+        if !fence {
+            weaken(format!(
+                "sink `{sink}` cannot be fenced and remembers commits for {kept} ms: one that is delayed for longer \
+                 lands a second time"
+            ));
+        }
     }
     if !from.abilities.marker_survives_foreign_writers {
-        reasons
-            .push(format!("sink `{sink}`: other programs that write to the destination can erase its commit markers"));
+        weaken(format!(
+            "sink `{sink}`: other programs that write to the destination can erase its commit markers, and a commit that \
+             is repeated then lands a second time"
+        ));
     }
     if !fence {
         reasons.push(format!(
@@ -236,6 +276,22 @@ fn sink_guarantee(from: &SinkPromise, ceiling: Delivery) -> SinkGuarantee {
     if let Some(ttl) = from.abilities.prepared_ttl {
         reasons.push(format!(
             "sink `{sink}` drops prepared work after {ttl} ms: an outage longer than that blocks its epochs"
+        ));
+        if ttl < needed {
+            reasons.push(format!(
+                "sink `{sink}`: prepared work lives for {ttl} ms, and checkpoints are kept and commits tried for \
+                 {needed} ms: an older checkpoint may find its work gone; let the destination keep it for longer"
+            ));
+        }
+    }
+    if let (Some(borne), Some(made)) = (from.abilities.names_per_day, times.names_per_day(from.participants))
+        && made > borne
+    {
+        reasons.push(format!(
+            "sink `{sink}` bears {borne} new names a day, and {} participants that end an epoch every {} ms may make \
+             {made}: use fewer subtasks or a longer interval",
+            from.participants,
+            times.interval_ms.unwrap_or(0)
         ));
     }
     if let Orphans::Expires(after) = from.abilities.orphans {
@@ -268,6 +324,7 @@ mod tests {
             upsert_keys: false,
             prepared_ttl: None,
             max_idle: None,
+            names_per_day: None,
             orphans: Orphans::Listable,
         }
     }
@@ -276,13 +333,10 @@ mod tests {
         Ingredients {
             sources: vec![SourcePromise { name: "in".to_owned(), replayable }],
             steps: Vec::new(),
-            sinks: vec![SinkPromise {
-                sink: SinkId::new("out").expect("a legal name"),
-                abilities,
-                retain_ms: Some(1_000),
-            }],
+            sinks: vec![SinkPromise { sink: SinkId::new("out").expect("a legal name"), abilities, participants: 4 }],
             dead_letter: false,
             store_durable: true,
+            times: Times { retain_ms: Some(1_000), recovery_ms: 500, interval_ms: Some(86_400) },
         }
     }
 
@@ -298,13 +352,17 @@ mod tests {
     #[test]
     fn each_missing_ability_lowers_the_promise_and_says_why() {
         type Lack = fn(&mut Abilities);
-        let lacks: [(Lack, Delivery, &str); 6] = [
+        let lacks: [(Lack, Delivery, &str); 10] = [
             (|a| a.idempotent_commit = false, Delivery::AtLeastOnce, "cannot repeat a commit"),
             (|a| a.observe = false, Delivery::AtLeastOnce, "cannot be observed"),
             (|a| a.staging = false, Delivery::AtLeastOnce, "does not stage"),
             (|a| a.marker_retention = Some(10), Delivery::AtLeastOnce, "remembers commits for 10 ms"),
             (|a| a.fence = false, Delivery::ExactlyOnce, "a second host can"),
+            (|a| (a.marker_retention, a.fence) = (Some(9_999), false), Delivery::AtLeastOnce, "lands a second time"),
+            (|a| a.marker_survives_foreign_writers = false, Delivery::AtLeastOnce, "can erase its commit markers"),
             (|a| a.prepared_ttl = Some(7), Delivery::ExactlyOnce, "drops prepared work after 7 ms"),
+            (|a| a.prepared_ttl = Some(7), Delivery::ExactlyOnce, "an older checkpoint may find its work gone"),
+            (|a| a.names_per_day = Some(3_999), Delivery::ExactlyOnce, "may make 4000"),
         ];
         for (lack, delivery, words) in lacks {
             let mut abilities = able();
@@ -313,6 +371,14 @@ mod tests {
             assert_eq!(guarantee.delivery, delivery, "{words}");
             assert!(guarantee.reasons.iter().any(|reason| reason.contains(words)), "{words}: {:?}", guarantee.reasons);
         }
+    }
+
+    #[test]
+    fn what_is_kept_for_long_enough_is_not_mentioned() {
+        let mut abilities = able();
+        (abilities.marker_retention, abilities.names_per_day) = (Some(1_000), Some(4_000));
+        let guarantee = compute(&of(true, abilities));
+        assert_eq!((guarantee.delivery, guarantee.reasons), (Delivery::ExactlyOnce, Vec::new()));
     }
 
     #[test]

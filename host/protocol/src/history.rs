@@ -19,8 +19,8 @@ pub use orphans::OrphanStanding;
 pub use standing::Standing;
 
 use crate::ids::{Epoch, EpochRef, PartId, PipelineId, RunId, SinkId, Slot};
-use crate::plugin::{External, Position};
-use crate::record::{Blocked, Body, Decision, Open, Record, Seal, SinkCut, SlotRange, StateChunk};
+use crate::plugin::{Committable, External, Position};
+use crate::record::{Blocked, Body, Choice, Decision, Open, Record, Seal, SinkCut, SlotRange, StateChunk};
 
 /// Commit state of one sealed epoch at one sink, as recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +89,17 @@ impl SealedEpoch {
     /// Its parts at one sink that hold rows.
     pub fn parts(&self, sink: &SinkId) -> Vec<PartId> {
         self.seal.sinks.get(sink).map(parts_of).unwrap_or_default()
+    }
+
+    /// What commits hand over at one sink, in order; parts without rows have none.
+    pub fn committables(&self, sink: &SinkId) -> impl Iterator<Item = &Committable> {
+        self.seal.sinks.get(sink).into_iter().flat_map(|cut| &cut.parts).filter_map(|part| part.committable.as_ref())
+    }
+
+    /// When half of what its prepared work at one sink lives is gone, and when all of it is; in Unix milliseconds.
+    pub fn lives_until(&self, sink: &SinkId) -> Option<(u64, u64)> {
+        let end = self.committables(sink).filter_map(|committable| committable.expires_at).min()?;
+        Some((self.sealed_at.saturating_add(end.saturating_sub(self.sealed_at) / 2), end))
     }
 }
 
@@ -281,6 +292,13 @@ impl History {
     /// Decisions by id.
     pub fn decisions(&self) -> &BTreeMap<String, Decided> {
         &self.decisions
+    }
+
+    /// Whether a person decided that this epoch is to be sent again.
+    pub fn was_told_to_retry(&self, sink: &SinkId, of: EpochRef) -> bool {
+        let asked =
+            |choice: &Choice| matches!(choice, Choice::Retry { sink: at, of: which } if at == sink && *which == of);
+        self.decisions.values().any(|decided| asked(&decided.decision.choice))
     }
 
     /// Announced resources by number.

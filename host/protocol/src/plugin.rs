@@ -433,6 +433,9 @@ pub struct Abilities {
     pub prepared_ttl: Option<u64>,
     /// How long a writer may stay without a call, in milliseconds; `None` = for ever.
     pub max_idle: Option<u64>,
+    /// How many new names a day the destination bears, one for each participant and epoch with rows; `None` = any number.
+    #[serde(default)]
+    pub names_per_day: Option<u64>,
     /// How unsealed work is found.
     pub orphans: Orphans,
 }
@@ -561,6 +564,19 @@ pub trait Writer: Send {
     fn write<'a>(&'a mut self, ctx: &'a CallContext, batch: Batch) -> BoxFuture<'a, Result<Vec<Reject>, CallFault>>;
     /// Promises that commit can succeed.
     fn prepare<'a>(&'a mut self, ctx: &'a CallContext) -> BoxFuture<'a, Result<Prepared, CallFault>>;
+    /// What the instance held at the end of its last prepare, where its host can tell.
+    fn usage(&self) -> Option<Usage> {
+        None
+    }
+}
+
+/// What an instance holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// Things of the host that it has open: connections, files, streams.
+    pub handles: u64,
 }
 
 /// Publishes.

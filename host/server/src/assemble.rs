@@ -12,7 +12,7 @@ use tidegate_pipeline::source::stdin::{StdinOptions, StdinSource};
 use tidegate_pipeline::source::{Source, SourceError};
 use tidegate_pipeline::spec::{self, ColumnsOptions, Pipeline, SinkEntry, SourceEntry};
 use tidegate_protocol::coordinator;
-use tidegate_protocol::guarantee::{self, Guarantee, Ingredients, SinkPromise, SourcePromise};
+use tidegate_protocol::guarantee::{self, Guarantee, Ingredients, SinkPromise, SourcePromise, Times};
 use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Plugin;
 
@@ -245,17 +245,14 @@ impl Assembled {
     }
 
     fn settings(&self, protocol: coordinator::Settings) -> spec::Settings {
-        let CheckpointSection { interval, min_pause, .. } = self.file.checkpoint;
-        let longest = self.file.all_sinks().map(|(_, section, _)| {
-            let LimitsSection { call_time, .. } = section.limits;
-            call_time
-        });
+        let CheckpointSection { interval, min_pause, alarm_after, .. } = self.file.checkpoint;
         spec::Settings {
             interval,
             min_pause,
             channel_bytes: CHANNEL_BYTES,
             batch_bytes: BATCH_BYTES,
-            call_timeout: longest.max().unwrap_or_default().saturating_add(CALL_GRACE),
+            alarm_after,
+            call_timeout: call_timeout(&self.file),
             reject_window: REJECT_WINDOW,
             restarts: RESTARTS,
             restart_backoff: Duration::from_millis(200),
@@ -270,7 +267,6 @@ fn ingredients(
     sources: &BTreeMap<SourceId, Built>,
     sinks: &BTreeMap<SinkId, Admission>,
 ) -> Ingredients {
-    let retain_ms = file.checkpoint.retain_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     let source = |(id, built): (&SourceId, &Built)| SourcePromise {
         name: id.to_string(),
         replayable: built.source.contract().replayable,
@@ -278,7 +274,7 @@ fn ingredients(
     let sink = |(id, sink): (&SinkId, &Admission)| SinkPromise {
         sink: id.clone(),
         abilities: sink.description().abilities.clone(),
-        retain_ms,
+        participants: file.all_sinks().find(|(name, ..)| name == id).map_or(1, |(_, section, _)| section.subtasks),
     };
     Ingredients {
         sources: sources.iter().map(source).collect(),
@@ -287,7 +283,28 @@ fn ingredients(
         dead_letter: file.dead_letter.is_some(),
         // The local log flushes every record before it calls it durable.
         store_durable: true,
+        times: times(file),
     }
+}
+
+fn times(file: &PipelineFile) -> Times {
+    let millis = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    let checkpoint = &file.checkpoint;
+    let protocol = coordinator::Settings { commit_tries: checkpoint.commit_tries, ..coordinator::Settings::default() };
+    Times {
+        retain_ms: checkpoint.retain_age.map(millis),
+        recovery_ms: protocol.recovery_ms(millis(call_timeout(file))),
+        interval_ms: Some(millis(checkpoint.interval)),
+    }
+}
+
+/// What the longest call of any sink may take.
+fn call_timeout(file: &PipelineFile) -> Duration {
+    let longest = file.all_sinks().map(|(_, section, _)| {
+        let LimitsSection { call_time, .. } = section.limits;
+        call_time
+    });
+    longest.max().unwrap_or_default().saturating_add(CALL_GRACE)
 }
 
 fn describe(

@@ -70,6 +70,8 @@ impl Directories {
             (Cause::ReadOnly, None) => "it is read-only".to_owned(),
             (Cause::NotAllowed, Some(place)) => format!("permission denied in {place}"),
             (Cause::NotAllowed, None) => "permission denied".to_owned(),
+            (Cause::Conflict, Some(place)) => format!("another program writes in {place}"),
+            (Cause::Conflict, None) => "another program writes to the destination".to_owned(),
         }
     }
 
@@ -81,6 +83,9 @@ impl Directories {
             (Some(Cause::ReadOnly), _) => format!("mount {place} so that it can be written"),
             (Some(Cause::NotAllowed), _) => {
                 format!("let the user that runs the pipeline write in {place}, and in what is below")
+            }
+            (Some(Cause::Conflict), _) => {
+                format!("let no other program change what this sink writes to in {place} while it writes")
             }
             (None, FaultKind::Error(error)) => match error.kind {
                 ErrorKind::Retryable | ErrorKind::Unknown => "see that the destination can be reached and works".into(),
@@ -196,6 +201,7 @@ mod tests {
                 ("no-space", "no space left in /data/out", "free space in /data/out"),
                 ("read-only", "/data/out is mounted read-only", "mount /data/out"),
                 ("file-denied", "permission denied in /data/out", "write in /data/out"),
+                ("conflict", "another program writes in /data/out", "let no other program change"),
             ] {
                 let fault = fault(call, ErrorKind::EpochLost, code);
                 let words = directories().words(&out(), None, &fault);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use tidegate_protocol::event::{End, Mismatch, Refusal, TaskFailure};
+use tidegate_protocol::fault::Cause;
 use tidegate_protocol::ids::{EpochRef, PartId, SinkId};
 use tidegate_protocol::record::{Blocked, MismatchPolicy};
 
@@ -77,6 +78,10 @@ fn policy_meaning(policy: MismatchPolicy) -> &'static str {
 /// Why an epoch waits for a person.
 pub fn blocked_words(blocked: &Blocked) -> String {
     match blocked {
+        Blocked::Rejected(error) if error.code == "expired" => format!("it is too late to commit it unasked: {error}"),
+        Blocked::Rejected(error) if error.cause() == Some(Cause::Conflict) => {
+            format!("another program changed what it builds on: {error}")
+        }
         Blocked::Rejected(error) => format!("the destination refuses it for good: {error}"),
         Blocked::Never => "nobody can commit it any more".to_owned(),
         Blocked::TriesSpent(last) => format!("so many tries did not settle it; the last said: {last}"),

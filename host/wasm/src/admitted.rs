@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tidegate_protocol::ids::{KeyRange, PartId};
 use tidegate_protocol::plugin::{
     Batch, BoxFuture, Call, CallContext, CallFault, Committable, Committer, Description, External, FaultKind,
-    IntentLog, Janitor, OrphanPage, Outcome, Plugin, PluginError, Position, Prepared, Reject, Role, Unsealed, Writer,
-    WriterState,
+    IntentLog, Janitor, OrphanPage, Outcome, Plugin, PluginError, Position, Prepared, Reject, Role, Unsealed, Usage,
+    Writer, WriterState,
 };
 use wasmtime::component::{Component, Resource};
 
@@ -113,7 +113,7 @@ impl Bound {
             self.stragglers.clone(),
         );
         let instance = Instance::start(blueprint, granted).await?;
-        Ok(Member { instance, redactor, max_body })
+        Ok(Member { instance, redactor, max_body, usage: None })
     }
 }
 
@@ -144,6 +144,8 @@ struct Member {
     instance: Instance,
     redactor: Redactor,
     max_body: usize,
+    /// At the end of the last prepare.
+    usage: Option<Usage>,
 }
 
 impl Member {
@@ -212,11 +214,17 @@ impl Writer for Member {
         let ctx = convert::ctx_to_wit(ctx);
         Box::pin(async move {
             let prepared = self.ask(Call::Prepare, async move |guest: &mut Guest| {
-                guest.sink.tidegate_sink_writer().call_prepare(&mut guest.store, &ctx).await
+                let prepared = guest.sink.tidegate_sink_writer().call_prepare(&mut guest.store, &ctx).await?;
+                Ok(prepared.map(|prepared| (prepared, guest.store.data_mut().usage())))
             });
-            let prepared = prepared.await?;
+            let (prepared, usage) = prepared.await?;
+            self.usage = Some(usage);
             self.checked(Call::Prepare, convert::prepared_from_wit(prepared, &self.redactor, self.max_body))
         })
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        self.usage
     }
 }
 

@@ -336,6 +336,7 @@ fn abilities_from_wit(a: wp::Abilities) -> p::Abilities {
         upsert_keys: a.upsert_keys,
         prepared_ttl: a.prepared_ttl,
         max_idle: a.max_idle,
+        names_per_day: a.names_per_day,
         orphans: match a.orphans {
             wp::Orphans::Listable => p::Orphans::Listable,
             wp::Orphans::DurableIntent => p::Orphans::DurableIntent,

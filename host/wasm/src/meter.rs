@@ -123,6 +123,11 @@ impl MemoryMeter {
         self.denied = false;
     }
 
+    /// All that is in use.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether growth was refused in this call. Most languages answer that with a trap.
     pub(crate) fn denied(&self) -> bool {
         self.denied

@@ -91,6 +91,7 @@ impl Destination {
             upsert_keys: false,
             prepared_ttl: None,
             max_idle: None,
+            names_per_day: None,
             orphans: Orphans::Listable,
         };
         change(&mut abilities);

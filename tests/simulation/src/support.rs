@@ -57,6 +57,7 @@ pub fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>
             min_pause: Duration::ZERO,
             channel_bytes: 4096,
             batch_bytes: 1024,
+            alarm_after: Duration::from_secs(60),
             call_timeout: Duration::from_secs(10),
             reject_window: 4096,
             restarts: 3,

@@ -86,6 +86,12 @@ fn describe(description: &Description) -> Vec<String> {
     if let Some(ttl) = abilities.prepared_ttl {
         lines.push(format!("  prepared work lives                 {}", span(ttl)));
     }
+    if let Some(kept) = abilities.marker_retention {
+        lines.push(format!("  a commit is remembered for          {}", span(kept)));
+    }
+    if let Some(names) = abilities.names_per_day {
+        lines.push(format!("  new names a day at most             {}", count(names)));
+    }
     lines.push(if description.grants.is_empty() { "grants     none asked for" } else { "grants asked for" }.to_owned());
     for grant in &description.grants {
         lines.push(format!(

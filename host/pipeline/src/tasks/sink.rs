@@ -11,7 +11,7 @@ use tidegate_columns::decode::{CsvDialect, record_length};
 use tidegate_columns::encode::encode;
 use tidegate_columns::rows::Rows;
 use tidegate_columns::{ColumnsError, ColumnsErrorKind};
-use tidegate_protocol::event::{Event, TaskFailure};
+use tidegate_protocol::event::{Event, Notice, TaskFailure};
 use tidegate_protocol::ids::{Epoch, PartId, SinkId};
 use tidegate_protocol::plugin::{
     Batch, Call, CallContext, CallFault, Encoding, ErrorKind, FaultKind, Prepared, Reject, Writer,
@@ -27,6 +27,7 @@ use crate::log::Blocking;
 use crate::router::{Router, lines};
 use crate::spec::Pipeline;
 use crate::tasks::actor::timed;
+use crate::tasks::growth::Growth;
 use crate::tasks::shaper::{Shaped, Shaper, Staged, staged};
 
 pub(crate) struct SinkTask {
@@ -53,6 +54,7 @@ pub(crate) struct SinkTask {
     pub(crate) reject_window: usize,
     /// The plugin has rejected rows in prepare before. Shared by all participants and by later runs of this process.
     pub(crate) rejects_in_prepare: Arc<AtomicBool>,
+    pub(crate) growth: Growth,
     pub(crate) report: Report,
 }
 
@@ -279,6 +281,10 @@ impl SinkTask {
         let prepared = timed(&self.plugin, Call::Prepare, self.call_timeout, self.writer.prepare(&self.ctx))
             .await
             .map_err(|fault| self.lost(fault))?;
+        if let Some(words) = self.writer.usage().and_then(|usage| self.growth.note(usage)) {
+            let message = format!("sink `{}`, participant {}: {words}", self.sink, self.ordinal);
+            self.report.notice(Notice::Warning(message));
+        }
         if prepared.rejects.is_empty() {
             return Ok(prepared);
         }

@@ -11,7 +11,7 @@ use crate::fault::Remedy;
 use crate::history::{History, SinkEpochState, Standing};
 use crate::ids::{EpochRef, SinkId};
 use crate::permit::CommitPermit;
-use crate::plugin::{AtomicScope, CallFault, Committable, ErrorKind, Outcome, PluginError};
+use crate::plugin::{Abilities, AtomicScope, CallFault, Committable, ErrorKind, Outcome, PluginError};
 use crate::record::{Blocked, EpochOutcome, OutcomeEntry};
 
 /// A plugin may ask for a longer wait than the backoff, up to this.
@@ -50,8 +50,6 @@ struct Head {
     failures: u32,
     parts: Vec<PartState>,
     state: HeadState,
-    /// Warned that its prepared work will not live much longer.
-    warned: bool,
     /// The newest call about it that failed; a reason is told once.
     obstacle: Option<CallFault>,
 }
@@ -107,8 +105,7 @@ impl Lane {
         match (reason, self.head.is_none() && self.queue.is_empty()) {
             (Some(reason), true) => {
                 let state = HeadState::Blocked(reason);
-                self.head =
-                    Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, warned: false, obstacle: None });
+                self.head = Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, obstacle: None });
             }
             _ => self.queue.push_back((of, Origin::Older(attempt))),
         }
@@ -216,7 +213,7 @@ impl Coordinator {
             }
         };
         let parts = vec![part; count];
-        Head { of, attempt, failures: 0, parts, state: HeadState::Ready, warned: false, obstacle: None }
+        Head { of, attempt, failures: 0, parts, state: HeadState::Ready, obstacle: None }
     }
 
     /// Makes the next call for the head, or blocks it.
@@ -234,6 +231,11 @@ impl Coordinator {
             Some(_) if abilities.idempotent_commit => Ask::Commit,
             Some(why) => return self.block(sink, lane, Blocked::CannotAsk(why)),
         };
+        if ask == Ask::Commit
+            && let Some(why) = self.too_late(sink, head, &abilities)
+        {
+            return self.block(sink, lane, why);
+        }
         let subject = |part: &PartState| match (ask, abilities.atomic_scope) {
             (Ask::Reconcile, AtomicScope::Participant) => matches!(part, PartState::InDoubt(_)),
             (Ask::Commit, AtomicScope::Participant) => matches!(part, PartState::InDoubt(_) | PartState::ToSend),
@@ -252,6 +254,36 @@ impl Coordinator {
         });
     }
 
+    /// Why a commit may not be sent any more, unless a person says so: the destination may have dropped what it would
+    /// publish, or may have forgotten that it published it. A clock that runs ahead asks a person too early; it loses
+    /// and repeats nothing.
+    fn too_late(&self, sink: &SinkId, head: &Head, abilities: &Abilities) -> Option<Blocked> {
+        let epoch = self.history.seal(head.of)?;
+        let parts = || head.parts.iter().zip(epoch.committables(sink)).filter(|(part, _)| part.is_open());
+        if self.history.was_told_to_retry(sink, head.of) {
+            return None;
+        }
+        if let Some(at) =
+            parts().filter_map(|(_, committable)| committable.expires_at).min().filter(|at| *at <= self.now)
+        {
+            return Some(Blocked::Rejected(PluginError {
+                kind: ErrorKind::Permanent,
+                code: "expired".to_owned(),
+                message: format!(
+                    "the destination keeps its prepared work until {at} and may have dropped it since; look whether its \
+                     rows are there, then retry it or give it up"
+                ),
+            }));
+        }
+        let kept = abilities.marker_retention.filter(|_| head.attempt > 0)?;
+        (self.now.saturating_sub(epoch.sealed_at) >= kept).then(|| {
+            Blocked::CannotAsk(format!(
+                "the destination remembers commits for {kept} ms, which have passed since it may have been sent: that it \
+                 does not know this one says nothing"
+            ))
+        })
+    }
+
     /// Only from a seal that the log holds, and only while this run is the newest that it knows.
     fn permit(
         &self,
@@ -263,7 +295,7 @@ impl Coordinator {
     ) -> Option<CommitPermit> {
         let run = self.run.filter(|run| self.history.newest_run() == Some(*run))?;
         let cut = self.history.seal(head.of)?.seal.sinks.get(sink)?;
-        let all: Vec<&Committable> = cut.parts.iter().filter_map(|part| part.committable.as_ref()).collect();
+        let all: Vec<&Committable> = self.history.seal(head.of)?.committables(sink).collect();
         let committables: Vec<Committable> = indices.iter().filter_map(|i| all.get(*i).copied().cloned()).collect();
         let previous = standing.previous(scope);
         Some(CommitPermit::new(sink.clone(), head.of, run, head.attempt, cut.binding.clone(), previous, committables))
@@ -427,24 +459,6 @@ impl Coordinator {
         }
         let timer = Timer::CommitRetry(sink.clone(), of);
         self.emit(Effect::Wait { timer, millis });
-        self.warn_of_expiry(sink, lane);
-    }
-
-    /// Half of what prepared work lives is gone and it is not committed.
-    fn warn_of_expiry(&mut self, sink: &SinkId, lane: &mut Lane) {
-        let Some(head) = lane.head.as_mut().filter(|head| !head.warned) else { return };
-        let Some(epoch) = self.history.seal(head.of) else { return };
-        let parts = epoch.seal.sinks.get(sink).into_iter().flat_map(|cut| &cut.parts);
-        let Some(expires) = parts.filter_map(|part| part.committable.as_ref()?.expires_at).min() else { return };
-        let half = epoch.sealed_at.saturating_add(expires.saturating_sub(epoch.sealed_at) / 2);
-        if self.now >= half {
-            head.warned = true;
-            let message = format!(
-                "sink `{sink}`: {} is not committed and the destination drops its prepared work at {expires}",
-                head.of
-            );
-            self.warn(message);
-        }
     }
 
     fn committed(&mut self, sink: &SinkId, lane: &mut Lane) {

@@ -1,14 +1,15 @@
 //! Cutting epochs: when a barrier is injected, and what is collected until the seal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::readers::Readers;
 use super::{Coordinator, Phase, seal};
 use crate::event::{Effect, End, Notice, SourceProgress, TaskFailure, Timer};
 use crate::fault::Remedy;
+use crate::history::CheckpointState;
 use crate::ids::{Epoch, EpochRef, OperatorId, RunId, SinkId, SourceId};
 use crate::plugin::Prepared;
-use crate::record::{Body, CutReason, OperatorCut};
+use crate::record::{Body, CutReason, OperatorCut, Seal};
 
 /// The epoch being written, and the one whose barrier is under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) struct Writing {
     pub(super) last_cut: Option<CutReason>,
     barrier: Option<Barrier>,
     readers: Readers,
+    /// Sinks whose resources live too short, as somebody was told.
+    told_of_short_lives: BTreeSet<SinkId>,
 }
 
 /// What one participant reported.
@@ -59,6 +62,7 @@ impl Writing {
             last_cut: None,
             barrier: None,
             readers: Readers::default(),
+            told_of_short_lives: BTreeSet::new(),
         }
     }
 
@@ -298,12 +302,23 @@ impl Coordinator {
                     barrier.sealing = true;
                 }
                 self.notice(Notice::EpochPrepared { epoch });
-                for warning in seal::expiry_warnings(&sealed, self.now, self.settings.retain_age_ms) {
-                    self.warn(warning);
-                }
+                self.warn_of_short_lives(&sealed);
                 self.record(Body::Seal(Box::new(sealed)));
             }
             Err(failure) => self.end(End::Failed(failure)),
+        }
+    }
+
+    /// What a checkpoint names has to live for as long as the checkpoint can be restored.
+    fn warn_of_short_lives(&mut self, sealed: &Seal) {
+        let reach = self.history.checkpoints().filter(|epoch| epoch.checkpoint == CheckpointState::Retained);
+        // Where no age is set, as long as the oldest of those that are kept has lived.
+        let reach = reach.map(|epoch| self.now.saturating_sub(epoch.sealed_at)).max().unwrap_or(0);
+        let horizon = reach.max(self.settings.retain_age_ms.unwrap_or(0));
+        for (sink, warning) in seal::short_lives(sealed, self.now, horizon) {
+            if self.writing.told_of_short_lives.insert(sink) {
+                self.warn(warning);
+            }
         }
     }
 

@@ -343,20 +343,24 @@ fn same(who: &str, due: u128, taken: u128) -> Result<(), TaskFailure> {
     Err(host(format!("the row sum does not hold: {due} rows were due at {who} and {taken} arrived")))
 }
 
-/// Prepared work that the destination drops before its checkpoint may be retired.
-pub(super) fn expiry_warnings(seal: &Seal, now: u64, retain_age: Option<u64>) -> Vec<String> {
-    let horizon = now.saturating_add(retain_age.unwrap_or(0));
+/// Sinks at which something is dropped by the destination before the checkpoint that names it is `horizon` milliseconds
+/// old, each with the first such thing in words.
+pub(super) fn short_lives(seal: &Seal, now: u64, horizon: u64) -> Vec<(SinkId, String)> {
+    let until = now.saturating_add(horizon);
     let mut warnings = Vec::new();
     for (sink, cut) in &seal.sinks {
         let things = cut.parts.iter().flat_map(|part| {
             let own = part.committable.iter().filter_map(|c| Some((c.part.short.as_str(), c.expires_at?)));
             own.chain(part.resources.iter().filter_map(|r| Some((r.name.as_str(), r.expires_at?))))
         });
-        if let Some((name, expires)) = things.min_by_key(|(_, expires)| *expires).filter(|(_, at)| *at <= horizon) {
-            let epoch = seal.epoch;
-            warnings.push(format!(
-                "sink `{sink}`: `{name}` of epoch {epoch} expires at {expires}, before its checkpoint may be retired"
-            ));
+        if let Some((name, expires)) = things.min_by_key(|(_, expires)| *expires).filter(|(_, at)| *at <= until) {
+            let message = format!(
+                "sink `{sink}`: the destination drops `{name}` of epoch {} after {} ms, and checkpoints are kept for {horizon} \
+                 ms: restored later, it finds nothing there; let the destination keep it for longer",
+                seal.epoch,
+                expires.saturating_sub(now)
+            );
+            warnings.push((sink.clone(), message));
         }
     }
     warnings

@@ -47,6 +47,7 @@ pub fn abilities() -> Abilities {
         upsert_keys: false,
         prepared_ttl: None,
         max_idle: None,
+        names_per_day: None,
         orphans: Orphans::Listable,
     }
 }

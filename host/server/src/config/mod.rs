@@ -106,6 +106,8 @@ pub struct CheckpointSection {
     pub retain_age: Option<Duration>,
     /// Tries before a person must decide.
     pub commit_tries: u32,
+    /// Alarm when work waits and nothing was committed for so long; zero: never.
+    pub alarm_after: Duration,
 }
 
 /// `[sources.NAME]`

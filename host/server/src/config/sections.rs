@@ -95,6 +95,7 @@ impl<'d, 'i> Reading<'d, 'i> {
             let retain_count = section.small("retain-count");
             let retain_age = section.duration("retain-age");
             let commit_tries = section.small("commit-tries");
+            let alarm_after = section.duration("alarm-after");
             Some(CheckpointSection {
                 interval: interval?,
                 min_pause: min_pause?,
@@ -102,6 +103,7 @@ impl<'d, 'i> Reading<'d, 'i> {
                 retain_count: retain_count?,
                 retain_age,
                 commit_tries: commit_tries?,
+                alarm_after: alarm_after?,
             })
         };
         match top.table("checkpoint", tables::CHECKPOINT) {

@@ -53,6 +53,7 @@ pub(crate) const CHECKPOINT: Table = Table {
         key("retain-count", Integer(1, 100_000), Default("10"), "checkpoints that are kept"),
         key("retain-age", Duration(0, 3_650 * DAY), Means("by count alone"), "younger checkpoints are kept, too"),
         key("commit-tries", Integer(1, 1_000_000), Default("10"), "tries of a commit before a person must decide"),
+        key("alarm-after", Duration(0, DAY), Default("1m"), "alarm when nothing was committed for so long; 0s: never"),
     ],
 };
 

@@ -52,7 +52,8 @@ fn a_short_file_gets_every_default() {
             max_waiting: 4,
             retain_count: 10,
             retain_age: None,
-            commit_tries: 10
+            commit_tries: 10,
+            alarm_after: Duration::from_secs(60),
         }
     );
     let sink = &file.sinks[&SinkId::new("out").unwrap()];

@@ -11,6 +11,7 @@ pub(crate) mod wasi;
 
 use std::sync::Arc;
 
+use tidegate_protocol::plugin::Usage;
 use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::WasiCtx;
 
@@ -61,6 +62,12 @@ impl State {
     /// A call is over, well or not.
     pub(crate) fn end_call(&self) {
         self.stdio.iter().for_each(stdio::LineStream::end);
+    }
+
+    /// What the instance holds now.
+    pub(crate) fn usage(&mut self) -> Usage {
+        let handles = self.table.iter_mut().count() as u64;
+        Usage { memory_bytes: self.memory.bytes() as u64, handles }
     }
 
     /// Every function of the host's own interfaces passes through here.

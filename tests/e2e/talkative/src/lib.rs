@@ -52,6 +52,7 @@ impl Sink for Talkative {
                 upsert_keys: false,
                 prepared_ttl: None,
                 max_idle: None,
+                names_per_day: None,
                 orphans: Orphans::Expires(1000),
             },
             committable_versions: vec![1],

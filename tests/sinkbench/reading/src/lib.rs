@@ -37,6 +37,7 @@ impl Sink for Reading {
                 upsert_keys: false,
                 prepared_ttl: None,
                 max_idle: None,
+                names_per_day: None,
                 orphans: Orphans::Expires(1000),
             },
             committable_versions: vec![1],

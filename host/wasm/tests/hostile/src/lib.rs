@@ -41,6 +41,7 @@ impl Sink for Hostile {
                 upsert_keys: false,
                 prepared_ttl: None,
                 max_idle: None,
+                names_per_day: None,
                 orphans: Orphans::DurableIntent,
             },
             committable_versions: vec![1],

@@ -7,8 +7,8 @@ use tidegate_protocol::plugin::Usage;
 
 /// The first stretch, in epochs.
 const FIRST: u64 = 4;
-/// So many stretches that each held more than the one before are a leak. The last of them ends with epoch 64.
-const STRETCHES: u32 = 4;
+/// So many stretches that each held more than the one before are a leak. The last of them ends with epoch 128.
+const STRETCHES: u32 = 5;
 
 /// One writer's use of memory and handles, from epoch to epoch.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ mod tests {
     fn a_handle_more_in_each_epoch_is_told_once() {
         let told = words(|epoch| 3 + epoch);
         assert_eq!(told.len(), 1);
-        assert!(told[0].contains("from 4 to 36 connections") && told[0].contains("64 epochs"), "{}", told[0]);
+        assert!(told[0].contains("from 4 to 68 connections") && told[0].contains("128 epochs"), "{}", told[0]);
     }
 
     #[test]

@@ -137,8 +137,8 @@ impl Coordinator {
     /// Makes a run from everything that the log holds. Nothing happens before [`Event::Start`].
     ///
     /// # Errors
-    /// The log contradicts itself, the graph does not fit it, or the fork point is not there. Nothing was changed
-    /// anywhere.
+    /// The log contradicts itself, the graph does not fit it, the fork point is not there, or an id is given to two
+    /// decisions. Nothing was changed anywhere.
     pub fn new(
         pipeline: PipelineId,
         graph: Graph,
@@ -152,6 +152,7 @@ impl Coordinator {
             return Err(Refusal::Log(format!("the log belongs to pipeline `{log}`, not to `{pipeline}`")));
         }
         check::graph(&graph, &history)?;
+        check::decision_ids(&settings)?;
         check::fork(&settings, &history)?;
         let leftovers = records.iter().map(|record| record.slot).filter(|slot| history.is_gone(*slot)).collect();
         let lanes = graph.sinks.keys().map(|sink| (sink.clone(), commit::Lane::new(&history, sink))).collect();

@@ -316,6 +316,18 @@ impl History {
         &self.ledger
     }
 
+    /// Whether a resource is gone or may be going: it was released, nobody names it any more, or only announcements of
+    /// older runs do, which are given back. Whoever named it now would name what may be taken away at any moment (P5).
+    pub fn is_given_up(&self, key: &ResourceKey) -> bool {
+        let left = |holder: &Holder| match holder {
+            Holder::Intent(number) => {
+                self.intents.get(number).is_none_or(|intent| Some(intent.run) != self.newest_run())
+            }
+            Holder::Checkpoint(_) | Holder::Commit(_) | Holder::Savepoint(_) => false,
+        };
+        self.ledger.was_released(key) || self.ledger.get(key).is_some_and(|entry| entry.holders.keys().all(left))
+    }
+
     /// The last epoch, if the bounded input ended there and nothing was sealed since.
     pub fn finished(&self) -> Option<EpochRef> {
         self.finished.filter(|last| self.tip == Some(*last))

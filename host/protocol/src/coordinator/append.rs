@@ -187,8 +187,8 @@ impl Coordinator {
         if part.is_some_and(|part| Some(part.run) != self.run || part.epoch < self.writing.epoch_open_for_intents()) {
             return refuse(ErrorKind::EpochLost, "not-writing", "that part is not being written any more".to_owned());
         }
-        if self.history.ledger().was_released(&ResourceKey::of(sink, resource)) {
-            let message = format!("`{}` was released; names are never used again", resource.name);
+        if self.history.is_given_up(&ResourceKey::of(sink, resource)) {
+            let message = format!("`{}` was given up before; names are never used again", resource.name);
             return refuse(ErrorKind::Denied, "name-reused", message);
         }
         if self.append.queue.len() >= MAX_QUEUED {
@@ -209,8 +209,8 @@ impl Coordinator {
             Some(intent) if !intent.bound && !waits => {
                 let key =
                     ResourceKey { sink: intent.sink.clone(), kind: intent.resource.kind.clone(), name: name.clone() };
-                let reused = self.history.ledger().was_released(&key);
-                reused.then(|| (ErrorKind::Denied, format!("`{name}` was released; names are never used again")))
+                let reused = self.history.is_given_up(&key);
+                reused.then(|| (ErrorKind::Denied, format!("`{name}` was given up before; names are never used again")))
             }
             _ => Some((ErrorKind::Denied, format!("intent {number} does not wait for a name"))),
         };

@@ -111,6 +111,20 @@ fn pending(history: &History) -> impl DoubleEndedIterator<Item = &Decision> {
     since.into_iter().map(|decided| &decided.decision)
 }
 
+/// Under one id there is one decision: the log would take the second one for the first, seen again.
+pub(super) fn decision_ids(settings: &Settings) -> Result<(), Refusal> {
+    let accepted = settings.mismatch.values().map(|(id, ..)| id);
+    let mut ids: Vec<&String> = accepted.chain(settings.fork.iter().map(|(id, ..)| id)).collect();
+    ids.sort();
+    match ids.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Refusal::Graph(format!(
+            "decision id `{}` is given to two decisions; give each an id of its own",
+            pair[0]
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// The fork point must be there and restorable.
 pub(super) fn fork(settings: &Settings, history: &History) -> Result<(), Refusal> {
     let Some(fork) = pending_fork(settings, history) else { return Ok(()) };

@@ -186,22 +186,20 @@ impl Coordinator {
         if !self.alive() || self.phase < super::Phase::Finishing {
             return;
         }
-        for sink in self.lanes.keys().cloned().collect::<Vec<_>>() {
-            self.go_on_with_lane(&sink);
-        }
+        let mut lanes = std::mem::take(&mut self.lanes);
+        lanes.iter_mut().for_each(|(sink, lane)| self.go_on_with_lane(sink, lane));
+        self.lanes = lanes;
     }
 
-    fn go_on_with_lane(&mut self, sink: &SinkId) {
-        let Some(mut lane) = self.lanes.remove(sink) else { return };
+    fn go_on_with_lane(&mut self, sink: &SinkId, lane: &mut Lane) {
         if lane.head.is_none()
             && let Some((of, origin)) = lane.queue.pop_front()
         {
             lane.head = Some(self.new_head(sink, of, origin));
         }
         if lane.head.as_ref().is_some_and(|head| head.state == HeadState::Ready) {
-            self.ask(sink, &mut lane);
+            self.ask(sink, lane);
         }
-        self.lanes.insert(sink.clone(), lane);
     }
 
     fn new_head(&self, sink: &SinkId, of: EpochRef, origin: Origin) -> Head {
@@ -331,79 +329,16 @@ impl Coordinator {
         result: Result<Vec<Outcome>, CallFault>,
     ) {
         let Some(mut lane) = self.lanes.remove(sink) else { return };
-        let asked = match lane.head.as_mut() {
-            Some(head) if head.of == of && head.attempt == attempt => match &head.state {
-                HeadState::Asked(asked, indices) if *asked == ask => Some(indices.clone()),
-                _ => None,
-            },
-            _ => None,
-        };
-        if let Some(indices) = asked {
-            let answer = self.read_answer(&mut lane, ask, &indices, result);
+        if let Some(head) = lane.head.as_mut()
+            && (head.of, head.attempt) == (of, attempt)
+            && let HeadState::Asked(asked, indices) = &head.state
+            && *asked == ask
+        {
+            let indices = indices.clone();
+            let answer = head.read_answer(ask, &indices, result, &mut lane.mute);
             self.settle(sink, &mut lane, answer);
         }
         self.lanes.insert(sink.clone(), lane);
-    }
-
-    /// Writes what the answer says into the parts.
-    fn read_answer(
-        &mut self,
-        lane: &mut Lane,
-        ask: Ask,
-        indices: &[usize],
-        result: Result<Vec<Outcome>, CallFault>,
-    ) -> Answer {
-        let Some(head) = lane.head.as_mut() else { return Answer::default() };
-        let was_in_doubt = head.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
-        let mut answer = Answer::default();
-        let outcomes = match result {
-            Ok(outcomes) if outcomes.len() == indices.len() => outcomes,
-            Ok(outcomes) => {
-                let why = format!("{} outcomes came for {} committables", outcomes.len(), indices.len());
-                vec_unknown(head, indices, &why);
-                answer.failed = true;
-                return answer;
-            }
-            Err(fault) => {
-                if !head.obstacle.as_ref().is_some_and(|told| told.same_reason(&fault)) {
-                    answer.news = Some(fault.clone());
-                }
-                head.obstacle = Some(fault.clone());
-                read_fault(head, ask, indices, &fault, &mut answer, &mut lane.mute);
-                return answer;
-            }
-        };
-        for (i, outcome) in indices.iter().zip(outcomes) {
-            let part = &mut head.parts[*i];
-            match outcome {
-                Outcome::Committed | Outcome::AlreadyCommitted => *part = PartState::Done,
-                // What was certain stays certain: a snapshot cannot take a commit back.
-                _ if *part == PartState::Done => {}
-                Outcome::NotCommitted => *part = PartState::ToSend,
-                Outcome::Retry(after) => {
-                    // To a commit: nothing was done. To a question: no answer yet, and what was in doubt still is.
-                    if ask == Ask::Commit {
-                        *part = PartState::ToSend;
-                    }
-                    answer.retry_after = answer.retry_after.max(after);
-                }
-                Outcome::Never => *part = PartState::Refused(Blocked::Never),
-                Outcome::Rejected(error) => *part = PartState::Refused(Blocked::Rejected(error)),
-                Outcome::Fenced => answer.fenced = true,
-                Outcome::Unsupported if ask == Ask::Reconcile => {
-                    lane.mute = true;
-                    *part = PartState::InDoubt("the plugin cannot say what became of it".to_owned());
-                }
-                Outcome::Unsupported => *part = PartState::Refused(Blocked::Rejected(unsupported_commit())),
-                Outcome::Unknown => *part = PartState::InDoubt("the plugin does not know what became of it".to_owned()),
-            }
-        }
-        let in_doubt = head.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
-        let open = head.parts.iter().any(PartState::is_open);
-        // Being told "not committed" when one asked is progress: the commit follows at once.
-        let progress = ask == Ask::Reconcile && was_in_doubt && !in_doubt && answer.retry_after.is_none();
-        answer.failed = open && !progress && !(ask == Ask::Reconcile && lane.mute);
-        answer
     }
 
     fn settle(&mut self, sink: &SinkId, lane: &mut Lane, answer: Answer) {
@@ -503,6 +438,68 @@ impl Coordinator {
         if let Some(head) = head.filter(|head| head.of == of && head.state == HeadState::Waiting) {
             head.state = HeadState::Ready;
         }
+    }
+}
+
+impl Head {
+    /// Writes what the answer says into the parts.
+    fn read_answer(
+        &mut self,
+        ask: Ask,
+        indices: &[usize],
+        result: Result<Vec<Outcome>, CallFault>,
+        mute: &mut bool,
+    ) -> Answer {
+        let was_in_doubt = self.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
+        let mut answer = Answer::default();
+        let outcomes = match result {
+            Ok(outcomes) if outcomes.len() == indices.len() => outcomes,
+            Ok(outcomes) => {
+                let why = format!("{} outcomes came for {} committables", outcomes.len(), indices.len());
+                vec_unknown(self, indices, &why);
+                answer.failed = true;
+                return answer;
+            }
+            Err(fault) => {
+                if !self.obstacle.as_ref().is_some_and(|told| told.same_reason(&fault)) {
+                    answer.news = Some(fault.clone());
+                }
+                self.obstacle = Some(fault.clone());
+                read_fault(self, ask, indices, &fault, &mut answer, mute);
+                return answer;
+            }
+        };
+        for (i, outcome) in indices.iter().zip(outcomes) {
+            let part = &mut self.parts[*i];
+            match outcome {
+                Outcome::Committed | Outcome::AlreadyCommitted => *part = PartState::Done,
+                // What was certain stays certain: a snapshot cannot take a commit back.
+                _ if *part == PartState::Done => {}
+                Outcome::NotCommitted => *part = PartState::ToSend,
+                Outcome::Retry(after) => {
+                    // To a commit: nothing was done. To a question: no answer yet, and what was in doubt still is.
+                    if ask == Ask::Commit {
+                        *part = PartState::ToSend;
+                    }
+                    answer.retry_after = answer.retry_after.max(after);
+                }
+                Outcome::Never => *part = PartState::Refused(Blocked::Never),
+                Outcome::Rejected(error) => *part = PartState::Refused(Blocked::Rejected(error)),
+                Outcome::Fenced => answer.fenced = true,
+                Outcome::Unsupported if ask == Ask::Reconcile => {
+                    *mute = true;
+                    *part = PartState::InDoubt("the plugin cannot say what became of it".to_owned());
+                }
+                Outcome::Unsupported => *part = PartState::Refused(Blocked::Rejected(unsupported_commit())),
+                Outcome::Unknown => *part = PartState::InDoubt("the plugin does not know what became of it".to_owned()),
+            }
+        }
+        let in_doubt = self.parts.iter().any(|part| matches!(part, PartState::InDoubt(_)));
+        let open = self.parts.iter().any(PartState::is_open);
+        // Being told "not committed" when one asked is progress: the commit follows at once.
+        let progress = ask == Ask::Reconcile && was_in_doubt && !in_doubt && answer.retry_after.is_none();
+        answer.failed = open && !progress && !(ask == Ask::Reconcile && *mute);
+        answer
     }
 }
 

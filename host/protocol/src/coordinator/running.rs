@@ -126,7 +126,9 @@ impl Coordinator {
                 {
                     return self.warn(format!("there is a savepoint `{name}` already; choose another name"));
                 }
-                if let Some(CutReason::Savepoint(other)) = &self.writing.due {
+                if let Some(CutReason::Savepoint(other)) = &self.writing.due
+                    && other != name
+                {
                     return self.warn(format!("savepoint `{name}` is not taken: `{other}` comes first; ask again"));
                 }
             }
@@ -277,10 +279,10 @@ impl Coordinator {
         }
     }
 
-    /// The input ended before, with an epoch of its own, and nothing came since.
+    /// The input ended before, with an epoch of its own, and nothing came since. Asked only while none is being cut.
     pub(super) fn nothing_new_at_end(&self) -> bool {
         let last = self.history.newest_seal().and_then(|of| self.history.seal(of));
-        !self.writing.busy && !self.cutting() && last.is_some_and(|epoch| epoch.seal.reason == CutReason::End)
+        !self.writing.busy && last.is_some_and(|epoch| epoch.seal.reason == CutReason::End)
     }
 
     fn seal_when_complete(&mut self) {

@@ -115,7 +115,6 @@ fn sink_cut(
     let old: Vec<&PartCut> =
         before.and_then(|seal| seal.sinks.get(sink)).map(|cut| cut.parts.iter().collect()).unwrap_or_default();
     let mut parts = Vec::new();
-    let mut names = BTreeSet::new();
     for (ordinal, range) in (0u32..).zip(ranges) {
         let Some(report) = barrier.parts.get(&(sink.clone(), ordinal)) else {
             return Err(host(format!("participant {ordinal} of sink `{sink}` has not prepared")));
@@ -123,7 +122,7 @@ fn sink_cut(
         let part = match &report.prepared {
             Some(prepared) => {
                 let checks = Checks { context, barrier, sink, spec, ordinal };
-                checks.prepared(report, prepared, &mut names)?;
+                checks.prepared(report, prepared)?;
                 filled(ordinal, range, report, prepared, &old)
             }
             // Nothing of it was left for the plugin.
@@ -216,8 +215,8 @@ impl Checks<'_> {
         TaskFailure::Plugin(self.sink.clone(), fault)
     }
 
-    fn prepared(&self, report: &Report, prepared: &Prepared, names: &mut BTreeSet<String>) -> Result<(), TaskFailure> {
-        self.part(&prepared.committable.part, names)?;
+    fn prepared(&self, report: &Report, prepared: &Prepared) -> Result<(), TaskFailure> {
+        self.part(&prepared.committable.part)?;
         self.rows(report, prepared)?;
         let version = prepared.committable.version;
         if !self.spec.committable_versions.contains(&version) {
@@ -228,8 +227,8 @@ impl Checks<'_> {
             if resource.name.is_empty() || resource.kind.is_empty() {
                 return Err(self.malformed("it names a resource without kind or name".to_owned()));
             }
-            if self.context.history.ledger().was_released(&ResourceKey::of(self.sink, resource)) {
-                return Err(self.malformed(format!("it names `{}`, which was released before", resource.name)));
+            if self.context.history.is_given_up(&ResourceKey::of(self.sink, resource)) {
+                return Err(self.malformed(format!("it names `{}`, which was given up to be released", resource.name)));
             }
         }
         if let Some(state) = &prepared.state {
@@ -241,16 +240,14 @@ impl Checks<'_> {
         Ok(())
     }
 
-    fn part(&self, part: &PartId, names: &mut BTreeSet<String>) -> Result<(), TaskFailure> {
+    /// Its name holds the participant, so no two participants can name the same one.
+    fn part(&self, part: &PartId) -> Result<(), TaskFailure> {
         let Context { pipeline, run, .. } = self.context;
         let epoch = self.barrier.epoch;
         let right =
             part.attempt > 0 && *part == PartId::mint(pipeline, self.sink, *run, epoch, self.ordinal, part.attempt);
         if !right {
             return Err(self.malformed(format!("its committable names part `{part}`, which is not the one it wrote")));
-        }
-        if !names.insert(part.short.clone()) {
-            return Err(self.malformed(format!("part `{part}` is used a second time")));
         }
         Ok(())
     }

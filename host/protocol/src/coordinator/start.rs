@@ -93,7 +93,7 @@ impl Coordinator {
 
     pub(super) fn on_observed(&mut self, sink: &SinkId, result: Result<Position, CallFault>) {
         let Some(entry) = self.start.sinks.get_mut(sink) else { return };
-        if entry.waiting || !matches!(entry.step, Step::Observe | Step::Confirm) || self.ending.is_some() {
+        if entry.waiting || !matches!(entry.step, Step::Observe | Step::Confirm) {
             return;
         }
         match result {
@@ -128,7 +128,7 @@ impl Coordinator {
 
     pub(super) fn on_start_retry(&mut self, sink: &SinkId) {
         let Some(entry) = self.start.sinks.get_mut(sink) else { return };
-        if entry.waiting && self.ending.is_none() {
+        if entry.waiting {
             entry.waiting = false;
             self.ask_at_start(sink);
         }
@@ -220,9 +220,6 @@ impl Coordinator {
     }
 
     fn use_decision(&self, plan: &mut Plan, decision: Decision) {
-        if plan.under.contains(&decision.id) {
-            return;
-        }
         plan.under.push(decision.id.clone());
         if !self.history.decisions().contains_key(&decision.id) {
             plan.decisions.push(decision);
@@ -282,7 +279,7 @@ impl Coordinator {
     pub(super) fn on_fenced(&mut self, sink: &SinkId, result: Result<Position, CallFault>) {
         let observes = self.graph.sinks.get(sink).is_some_and(|spec| spec.abilities.observe);
         let Some(entry) = self.start.sinks.get_mut(sink) else { return };
-        if entry.waiting || entry.step != Step::Fence || self.ending.is_some() {
+        if entry.waiting || entry.step != Step::Fence {
             return;
         }
         match result {

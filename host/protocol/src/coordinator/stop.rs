@@ -109,7 +109,7 @@ impl Coordinator {
     /// Writes the outcomes that are still in memory, where the log can be written, and ends.
     pub(super) fn go_on_ending(&mut self) {
         let Some(end) = self.ending.clone() else { return };
-        if self.phase == Phase::Ended || self.append.asked() {
+        if self.append.asked() {
             return;
         }
         let lost = matches!(end, End::Superseded(_) | End::StoreFailed(_));

@@ -6,6 +6,7 @@
 pub mod destination;
 pub mod drive;
 pub mod host;
+pub mod records;
 pub mod rng;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,14 +2,13 @@
 
 mod world;
 
-use tidegate_protocol::coordinator::Settings;
 use tidegate_protocol::event::{Effect, End, Event, Graph, Notice, Timer};
 use tidegate_protocol::ids::{Epoch, EpochRef, PartId};
 use tidegate_protocol::permit::CommitPermit;
 use tidegate_protocol::plugin::{
     Abilities, AtomicScope, Call, CallFault, ErrorKind, FaultKind, Outcome, PluginError, Prepared,
 };
-use tidegate_protocol::record::Blocked;
+use tidegate_protocol::record::{Blocked, Body, Choice, Decision, Record};
 use world::drive::*;
 use world::host::{Host, fault, plugin_error, prepared};
 use world::{World, abilities, settings, sink};
@@ -251,17 +250,19 @@ fn of_several_reasons_the_one_that_a_person_can_act_on_is_told() {
     }
 }
 
-/// One sink with one participant, an epoch of two rows sealed at 1,000 whose committable expires then.
-fn sealed_until(expires_at: Option<u64>) -> (World, Host, CommitPermit) {
-    let (mut world, mut graph) = one_sink(abilities());
+/// One sink with one participant, and the commit of an epoch of two rows whose seal was written at about 1,000.
+fn sealed_until(can: Abilities, expires_at: Option<u64>) -> (World, Graph, Host, CommitPermit) {
+    let (mut world, mut graph) = one_sink(can);
     if let Some(spec) = graph.sinks.get_mut(&sink("a")) {
         spec.participants = 1;
     }
-    let mut host = started_with(&mut world, &graph, Settings { retain_age_ms: Some(0), ..settings() }, 1);
+    let mut host = started(&mut world, &graph, 1);
     host.tell(Event::Busy);
     host.due();
     let run = host.coordinator.run().expect("a run");
     let part = PartId::mint(&world::pipeline(), &sink("a"), run, Epoch(1), 0, 1);
+    let destination = world.destinations.get_mut(&sink("a")).expect("a");
+    destination.staged.insert(part.short.clone(), (part.clone(), vec![0, 8]));
     let mut answer: Prepared = prepared(part, 2);
     answer.committable.expires_at = expires_at;
     host.now = 1_000;
@@ -278,29 +279,72 @@ fn sealed_until(expires_at: Option<u64>) -> (World, Host, CommitPermit) {
     host.tell(Event::SourceCut { source: world::source(), task: 0, epoch: Epoch(1), progress });
     host.settle(&mut world, |effect| !appends(effect));
     let permit = commit_of(&mut host);
-    (world, host, permit)
+    (world, graph, host, permit)
+}
+
+/// The commit was not carried out, and its next try comes at `now`.
+fn tried_again_at(host: &mut Host, permit: &CommitPermit, now: u64) {
+    answer(host, permit, Ok(vec![Outcome::NotCommitted]));
+    host.now = now;
+    host.timers();
 }
 
 #[test]
-fn half_way_to_its_expiry_an_epoch_that_is_not_committed_is_warned_about_once() {
-    let warns = |notices: &[Notice]| {
-        notices
-            .iter()
-            .filter(|n| matches!(n, Notice::Warning(words) if words.contains("drops its prepared work")))
-            .count()
-    };
-    for (expires_at, expected) in [(None, [0, 0, 0]), (Some(11_000), [0, 1, 0])] {
-        let (_, mut host, permit) = sealed_until(expires_at);
-        let mut permit = permit;
-        let mut seen = Vec::new();
-        for now in [2_000, 7_000, 8_000] {
-            host.now = now;
-            let (sink, of, attempt) = (permit.sink().clone(), permit.of(), permit.attempt());
-            let result = Ok(vec![Outcome::NotCommitted]);
-            seen.push(warns(&notices(&mut host, Event::CommitAnswered { sink, of, attempt, result })));
-            host.timers();
-            permit = commit_of(&mut host);
-        }
-        assert_eq!(seen, expected, "{expires_at:?}");
+fn prepared_work_that_the_destination_may_have_dropped_is_not_sent_without_being_told_to() {
+    let (_, _, mut host, permit) = sealed_until(abilities(), Some(11_000));
+    tried_again_at(&mut host, &permit, 10_000);
+    assert_eq!(commit_of(&mut host).attempt(), 2, "it lives");
+    let (mut world, graph, mut host, permit) = sealed_until(abilities(), Some(11_000));
+    tried_again_at(&mut host, &permit, 11_000);
+    assert!(host.take(commits).is_none());
+    assert!(matches!(blocked(&host), Some(Blocked::Rejected(error)) if error.code == "expired"));
+    host.settle(&mut world, everything);
+    assert!(matches!(host.ended, Some(End::Blocked { .. })), "{:?}", host.ended);
+    // A person who looked may have it sent all the same, however late it is.
+    let history = world.log.fold();
+    let retry = Choice::Retry { sink: sink("a"), of: permit.of() };
+    world.log.append(&Record {
+        slot: history.next_slot(),
+        run: history.newest_run().expect("a run"),
+        written_at: 12_000,
+        outcomes: Vec::new(),
+        body: Body::Decision(Decision { id: "r".to_owned(), by: "me".to_owned(), choice: retry }),
+    });
+    let mut next = Host::start(&world, &graph, settings(), 2);
+    next.now = 50_000;
+    next.settle(&mut world, everything);
+    assert!(next.ended.is_none(), "{:?}", next.ended);
+    assert_eq!(world.destinations[&sink("a")].rows().len(), 2);
+}
+
+#[test]
+fn what_is_done_does_not_expire() {
+    let can = Abilities { atomic_scope: AtomicScope::Participant, ..abilities() };
+    let (_, _, mut host, permit) = sealed_until(can, Some(11_000));
+    host.now = 20_000;
+    answer(&mut host, &permit, Ok(vec![Outcome::AlreadyCommitted]));
+    assert!(done(&host) && blocked(&host).is_none());
+}
+
+#[test]
+fn a_commit_that_the_destination_may_have_forgotten_is_not_repeated() {
+    let forgetful = || Abilities { marker_retention: Some(5_000), ..abilities() };
+    let (_, _, mut host, permit) = sealed_until(forgetful(), None);
+    tried_again_at(&mut host, &permit, 4_000);
+    assert_eq!(commit_of(&mut host).attempt(), 2, "it is remembered");
+    let (_, _, mut host, permit) = sealed_until(forgetful(), None);
+    tried_again_at(&mut host, &permit, 6_100);
+    assert!(host.take(commits).is_none());
+    assert!(matches!(blocked(&host), Some(Blocked::CannotAsk(words)) if words.contains("5000 ms")));
+    // What was never sent cannot have been forgotten.
+    let (mut world, graph) = one_sink(forgetful());
+    let mut host = started(&mut world, &graph, 1);
+    for _ in 0..2 {
+        host.epoch(&mut world, 2);
+        host.settle(&mut world, commits);
     }
+    let first = commit_of(&mut host);
+    host.now = 50_000;
+    answer(&mut host, &first, Ok(vec![Outcome::Committed; first.committables().len()]));
+    assert_eq!(commit_of(&mut host).attempt(), 1);
 }

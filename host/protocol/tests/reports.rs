@@ -303,22 +303,29 @@ fn reports_that_differ_from_the_first_end_the_run_and_late_ones_are_dropped() {
 }
 
 #[test]
-fn prepared_work_that_expires_before_its_checkpoint_may_go_is_warned_about() {
-    let warnings = |until: Option<u64>, resource_until: Option<u64>| {
-        let (_, _, mut host) = running(&["a"], |_| {});
-        let epoch = cut(&mut host);
-        let mut answer = answer_of(&host, "a", epoch, 5);
-        answer.committable.expires_at = until;
-        answer.resources[0].expires_at = resource_until;
-        host.tell(source_cut(epoch, 5));
-        let effects = host.coordinator.step(5_000, part("a", epoch, 5, 0, Some(answer)));
-        let warned = |e: &&Effect| matches!(e, Effect::Notice(Notice::Warning(words)) if words.contains("expires"));
-        effects.iter().filter(warned).count()
+fn prepared_work_that_expires_before_its_checkpoint_may_go_is_warned_about_once_for_each_sink() {
+    let warned_at_each_seal = |until: Option<u64>, resource_until: Option<u64>| -> Vec<usize> {
+        let (mut world, _, mut host) = running(&["a"], |_| {});
+        let mut counts = Vec::new();
+        for _ in 0..2 {
+            let epoch = cut(&mut host);
+            let mut answer = answer_of(&host, "a", epoch, 5);
+            answer.committable.expires_at = until;
+            answer.resources[0].expires_at = resource_until;
+            stage(&mut world, &answer);
+            host.tell(source_cut(epoch, 5));
+            let told = |effect: &Effect| matches!(effect, Effect::Notice(Notice::Warning(words)) if words.contains("the destination drops"));
+            let effects = host.coordinator.step(5_000, part("a", epoch, 5, 0, Some(answer)));
+            counts.push(effects.iter().filter(|effect| told(effect)).count());
+            host.todo.extend(effects.into_iter().filter(|effect| !told(effect)).map(world::host::Todo::Do));
+            host.settle(&mut world, |effect| commits(effect) || matches!(effect, Effect::Wait { .. }));
+        }
+        counts
     };
-    assert_eq!(warnings(None, None), 0);
-    assert_eq!(warnings(Some(6_000), Some(7_000)), 0, "kept for no time beyond now");
-    assert_eq!(warnings(Some(4_000), None), 1);
-    assert_eq!(warnings(Some(4_000), Some(3_000)), 1, "once for each sink");
+    assert_eq!(warned_at_each_seal(None, None), [0, 0]);
+    assert_eq!(warned_at_each_seal(Some(60_000), Some(70_000)), [0, 0], "longer than any checkpoint has lived");
+    assert_eq!(warned_at_each_seal(Some(4_000), None), [1, 0]);
+    assert_eq!(warned_at_each_seal(Some(60_000), Some(3_000)), [1, 0]);
 }
 
 #[test]

@@ -170,9 +170,11 @@ async fn wait_before_restart(pipeline: &Pipeline, env: &Env, failure: &TaskFailu
     let factor = 1u32.checked_shl(fruitless.saturating_sub(1)).unwrap_or(u32::MAX);
     let wait = settings.restart_backoff.saturating_mul(factor).min(settings.restart_backoff_max);
     tracing::warn!(reason = %failure, wait_millis = wait.as_millis() as u64, "going back to the last sealed epoch");
+    // In a fixed order, so that nothing that a run does hangs on chance: a simulation of it can be repeated.
     tokio::select! {
-        () = tokio::time::sleep(wait) => {}
+        biased;
         () = env.control.stopped() => {}
+        () = tokio::time::sleep(wait) => {}
     }
 }
 

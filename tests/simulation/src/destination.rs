@@ -26,13 +26,20 @@ pub enum Mischief {
     Panic,
 }
 
+/// What it holds, and how it is told to behave.
 #[derive(Debug, Default)]
 pub struct State {
+    /// Prepared rows, by short name.
     pub staged: BTreeMap<String, Vec<Bytes>>,
+    /// Committed rows, by short name.
     pub committed: BTreeMap<String, Vec<Bytes>>,
+    /// The parts of the newest commit.
     pub last: Vec<PartId>,
+    /// The run that owns it.
     pub fence: Option<RunId>,
+    /// What was announced, by number.
     pub intents: Vec<(u64, String)>,
+    /// Commit calls so far.
     pub commits: u64,
     /// Rows that contain one of these are not taken in `write`.
     pub rejects_in_write: Vec<&'static str>,
@@ -40,7 +47,9 @@ pub struct State {
     pub rejects_in_prepare: Vec<&'static str>,
     /// Batches with a row that contains one of these are refused whole.
     pub bad_batch: Vec<&'static str>,
+    /// What the next calls do.
     pub mischief: BTreeMap<Call, VecDeque<Mischief>>,
+    /// The plugin announces what it creates.
     pub announces: bool,
     /// How long a prepare takes.
     pub slow_prepare: std::time::Duration,
@@ -51,6 +60,7 @@ pub struct State {
 pub struct Destination(Arc<Mutex<State>>);
 
 impl Destination {
+    /// To look into it, and to change it.
     pub fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -68,14 +78,17 @@ impl Destination {
         rows
     }
 
+    /// The next calls do these, one after the other.
     pub fn script(&self, call: Call, mischief: impl IntoIterator<Item = Mischief>) {
         self.lock().mischief.entry(call).or_default().extend(mischief);
     }
 
+    /// Its plugin, with every ability.
     pub fn plugin(&self) -> Arc<dyn Plugin> {
         self.plugin_with(|_| {})
     }
 
+    /// Its plugin, with other abilities.
     pub fn plugin_with(&self, change: impl FnOnce(&mut Abilities)) -> Arc<dyn Plugin> {
         let mut abilities = Abilities {
             staging: true,

@@ -15,15 +15,20 @@ use tidegate_protocol::record::SourceCut;
 /// Lines per partition. `pause` is waited after every `batch` rows. Lines that start with `!` are bad rows.
 #[derive(Clone)]
 pub struct Lines {
+    /// The lines of each partition.
     pub partitions: Arc<Vec<Vec<String>>>,
+    /// Rows at once.
     pub batch: usize,
+    /// Waited before them.
     pub pause: Duration,
+    /// It has no end.
     pub endless: bool,
     /// Rows are handed out as these columns.
     pub schema: Option<Schema>,
 }
 
 impl Lines {
+    /// So many rows in each of so many partitions.
     pub fn new(partitions: usize, rows: usize) -> Self {
         let partition = |p: usize| (0..rows).map(|n| format!(r#"{{"p":{p},"n":{n},"key":"k{}"}}"#, n % 7)).collect();
         Self {
@@ -35,6 +40,7 @@ impl Lines {
         }
     }
 
+    /// These lines, in one partition.
     pub fn of(lines: &[&str]) -> Self {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
         Self { partitions: Arc::new(vec![lines]), ..Self::new(0, 0) }

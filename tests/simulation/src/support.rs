@@ -1,3 +1,5 @@
+//! Pipelines around [`crate::destination`], and ways to run them.
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,10 +16,12 @@ use tidegate_protocol::plugin::{Encoding, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_store::{Log, MemoryLog};
 
+/// A sink's name.
 pub fn sink_id(name: &str) -> SinkId {
     SinkId::new(name).expect("legal name")
 }
 
+/// A sink that takes rows in turn.
 pub fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
     SinkEntry {
         id: sink_id(name),
@@ -36,6 +40,7 @@ pub fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
     }
 }
 
+/// A pipeline from this source to these sinks.
 pub fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>) -> Pipeline {
     Pipeline {
         id: PipelineId::new("test").expect("legal name"),
@@ -73,7 +78,9 @@ pub fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>
 /// Remembers the moments, and asks the pipeline to stop at one of them.
 #[derive(Default)]
 pub struct Watch {
+    /// The moments so far.
     pub moments: Mutex<Vec<Moment>>,
+    /// At which moment, for the how manieth time, and whom to ask.
     pub stop_at: Option<(Moment, usize, Control)>,
 }
 
@@ -90,6 +97,7 @@ impl Observer for Watch {
     }
 }
 
+/// Surroundings with a clock that stands still.
 pub fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
     static NONCE: AtomicU64 = AtomicU64::new(1);
     Env {

@@ -1,0 +1,310 @@
+//! A source of numbered rows in partitions, that can be read again from any row, in pieces and at times that the seed
+//! decides.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tidegate_columns::Schema;
+use tidegate_columns::decode::{JsonDecoder, UnknownFields};
+use tidegate_pipeline::source::{BadRow, ColumnsPlan, Read, Reader, Source, SourceBatch, SourceContract, SourceError};
+use tidegate_pipeline::spec::ColumnsOptions;
+use tidegate_protocol::plugin::{BoxFuture, Encoding};
+use tidegate_protocol::record::SourceCut;
+
+use crate::dice::Dice;
+use crate::world::{Seq, World};
+
+/// One row: partition and place in it.
+pub type RowId = (u32, u32);
+
+/// What is unusual about a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// Nothing.
+    Good,
+    /// It cannot be read.
+    Bad,
+    /// Sinks that do so refuse it in `write`.
+    RefusedInWrite,
+    /// Sinks that do so refuse it in `prepare`.
+    RefusedInPrepare,
+    /// Sinks that do so refuse the batch that it is in.
+    SpoilsBatch,
+}
+
+/// The rows of a source.
+#[derive(Debug, Clone)]
+pub struct Rows {
+    /// Per partition, what each row is.
+    pub marks: Vec<Vec<Mark>>,
+    /// So many keys there are.
+    pub keys: u32,
+}
+
+impl Rows {
+    /// The text of a row, without its line end.
+    pub fn text(&self, (p, n): RowId) -> String {
+        let x = match self.mark((p, n)) {
+            Mark::Good => "-",
+            Mark::Bad => return format!("!p{p}n{n}"),
+            Mark::RefusedInWrite => "w",
+            Mark::RefusedInPrepare => "p",
+            Mark::SpoilsBatch => "b",
+        };
+        format!(r#"{{"p":{p},"n":{n},"key":"k{}","x":"{x}"}}"#, self.key((p, n)))
+    }
+
+    /// Its key.
+    pub fn key(&self, (p, n): RowId) -> u32 {
+        (p.wrapping_mul(7) + n.wrapping_mul(5)) % self.keys.max(1)
+    }
+
+    /// What is unusual about it.
+    pub fn mark(&self, (p, n): RowId) -> Mark {
+        self.marks.get(p as usize).and_then(|marks| marks.get(n as usize)).copied().unwrap_or(Mark::Good)
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = RowId> {
+        (0u32..).zip(&self.marks).flat_map(|(p, marks)| (0..marks.len() as u32).map(move |n| (p, n)))
+    }
+
+    /// How many.
+    pub fn count(&self) -> usize {
+        self.marks.iter().map(Vec::len).sum()
+    }
+}
+
+/// The row that a text stands for, as sinks and letters show it.
+pub fn row_id(text: &[u8]) -> Option<RowId> {
+    let number = |label: &[u8]| {
+        let at = text.windows(label.len()).position(|bytes| bytes == label)? + label.len();
+        let digits: Vec<u8> = text[at..].iter().copied().take_while(u8::is_ascii_digit).collect();
+        std::str::from_utf8(&digits).ok()?.parse().ok()
+    };
+    if text.starts_with(b"!p") {
+        return Some((number(b"!p")?, number(b"n")?));
+    }
+    Some((number(b"\"p\":")?, number(b"\"n\":")?))
+}
+
+/// The source. Clones read the same rows, and publish to the same place.
+#[derive(Clone)]
+pub struct SimSource {
+    world: World,
+    rows: Arc<Rows>,
+    pace: Pace,
+    dice: Dice,
+    columns: bool,
+    published: Arc<Mutex<Vec<(Seq, SourceCut)>>>,
+    faults: Arc<Mutex<Vec<u64>>>,
+    reads: Arc<Mutex<u64>>,
+}
+
+/// How fast it gives rows.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// Rows at once, at most.
+    pub batch: u32,
+    /// Longest wait before them, in milliseconds.
+    pub pause_ms: u64,
+}
+
+impl SimSource {
+    /// A source of these rows.
+    pub fn new(world: &World, rows: Rows, pace: Pace, dice: &Dice) -> Self {
+        Self {
+            world: world.clone(),
+            rows: Arc::new(rows),
+            pace,
+            dice: dice.fork("source"),
+            columns: false,
+            published: Arc::default(),
+            faults: Arc::default(),
+            reads: Arc::default(),
+        }
+    }
+
+    /// The columns of its rows; written as JSON again, rows are the same bytes.
+    pub fn columns() -> Option<ColumnsOptions> {
+        let declared = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT, x TEXT").ok()?;
+        Some(ColumnsOptions { declared: Some(declared), unknown: UnknownFields::BadRow })
+    }
+
+    /// Its rows.
+    pub fn rows(&self) -> &Rows {
+        &self.rows
+    }
+
+    /// Everything that was published as progress.
+    pub fn published(&self) -> Vec<(Seq, SourceCut)> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The read after `skip` further ones of any task fails, and works when tried again.
+    pub fn fail_read_after(&self, skip: u64) {
+        let at = *self.reads.lock().unwrap_or_else(PoisonError::into_inner) + skip;
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).push(at);
+    }
+
+    fn fails_now(&self) -> bool {
+        let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = *reads;
+        *reads += 1;
+        drop(reads);
+        if self.world.is_calm() {
+            return false;
+        }
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let planned = faults.len();
+        faults.retain(|at| *at != now);
+        planned != faults.len()
+    }
+}
+
+impl Source for SimSource {
+    fn contract(&self) -> SourceContract {
+        SourceContract {
+            replayable: true,
+            bounded: true,
+            encodings: vec![Encoding::JsonLines, Encoding::Raw],
+            describe: "simulated rows".into(),
+        }
+    }
+
+    fn open(
+        &self,
+        _encoding: Encoding,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        let changed = |why: String| SourceError::Configuration { key: "positions", expected: why };
+        let mut places = BTreeMap::new();
+        for p in 0..self.rows.marks.len() as u32 {
+            let text = match restored {
+                Some(cut) => {
+                    cut.partitions.entries().map_err(|error| changed(error.to_string()))?.get(&format!("p{p}"))
+                }
+                None => None,
+            };
+            let place = text.map_or(Ok(0), |text| text.parse::<u32>()).map_err(|error| changed(error.to_string()))?;
+            places.insert(p, place);
+        }
+        Ok((0..tasks)
+            .map(|task| {
+                let next = places.iter().filter(|(p, _)| *p % tasks == task).map(|(p, n)| (*p, *n)).collect();
+                // The same pieces at the same places, however often they are read.
+                let reader = SimReader { source: self.clone(), next, turn: 0 };
+                Box::new(reader) as Box<dyn Reader>
+            })
+            .collect())
+    }
+
+    fn has_columns(&self) -> bool {
+        true
+    }
+
+    fn open_columns(
+        &self,
+        _plan: &ColumnsPlan,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        Self { columns: true, ..self.clone() }.open(Encoding::JsonLines, restored, tasks)
+    }
+
+    fn committed(&self, cut: &SourceCut) {
+        let seq = self.world.note(|| "source: progress is published".to_owned());
+        self.published.lock().unwrap_or_else(PoisonError::into_inner).push((seq, cut.clone()));
+    }
+}
+
+struct SimReader {
+    source: SimSource,
+    next: BTreeMap<u32, u32>,
+    turn: usize,
+}
+
+impl SimReader {
+    /// The partition whose turn it is, if any has rows left.
+    fn turn(&mut self) -> Option<(u32, u32)> {
+        let rows = Arc::clone(&self.source.rows);
+        let left: Vec<(u32, u32)> = self
+            .next
+            .iter()
+            .map(|(p, n)| (*p, *n))
+            .filter(|(p, n)| (*n as usize) < rows.marks[*p as usize].len())
+            .collect();
+        self.turn += 1;
+        left.get(self.turn % left.len().max(1)).copied()
+    }
+}
+
+impl Reader for SimReader {
+    fn next<'a>(&'a mut self, _bytes: usize) -> BoxFuture<'a, Result<Read, SourceError>> {
+        Box::pin(async move {
+            let mut dice = self.source.dice.fork(&format!("{:?}", self.next));
+            if self.source.pace.pause_ms > 0 {
+                tokio::time::sleep(Duration::from_millis(dice.between(1, self.source.pace.pause_ms))).await;
+            }
+            let Some((p, from)) = self.turn() else { return Ok(Read::End) };
+            if self.source.fails_now() {
+                self.source.world.fired("source-error");
+                return Err(SourceError::Io {
+                    path: format!("p{p}").into(),
+                    error: std::io::Error::other("simulated"),
+                });
+            }
+            let rows = &self.source.rows;
+            let count = dice.between(1, u64::from(self.source.pace.batch)) as u32;
+            let to = (from + count).min(rows.marks[p as usize].len() as u32);
+            self.next.insert(p, to);
+            let mut bytes = String::new();
+            let mut good = 0;
+            let mut bad = Vec::new();
+            for n in from..to {
+                let text = rows.text((p, n));
+                if rows.mark((p, n)) == Mark::Bad {
+                    bad.push(BadRow {
+                        partition: format!("p{p}"),
+                        line: u64::from(n) + 1,
+                        reason: "marked bad".into(),
+                        raw_len: text.len() as u64,
+                        raw: Bytes::from(text),
+                    });
+                } else {
+                    bytes.push_str(&text);
+                    bytes.push('\n');
+                    good += 1;
+                }
+            }
+            let columns =
+                match self.source.columns.then(SimSource::columns).flatten().and_then(|options| options.declared) {
+                    Some(schema) => {
+                        let refused = |error: tidegate_columns::ColumnsError| SourceError::Configuration {
+                            key: "schema",
+                            expected: error.message,
+                        };
+                        let mut decoder = JsonDecoder::new(&schema, UnknownFields::BadRow).map_err(refused)?;
+                        let decoded = decoder.decode(std::mem::take(&mut bytes).as_bytes()).map_err(refused)?;
+                        Some(decoded.batch)
+                    }
+                    None => None,
+                };
+            Ok(Read::Rows(SourceBatch {
+                bytes: Bytes::from(bytes),
+                columns,
+                rows: good,
+                bad,
+                positions: vec![(format!("p{p}"), to.to_string())],
+                watermark: None,
+            }))
+        })
+    }
+
+    fn initial_positions(&self) -> Vec<(String, String)> {
+        self.next.iter().map(|(p, n)| (format!("p{p}"), n.to_string())).collect()
+    }
+}

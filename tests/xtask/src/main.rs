@@ -9,6 +9,7 @@ mod figure;
 mod flights;
 mod many_files;
 mod multiset;
+mod mutants;
 mod product;
 #[allow(dead_code)]
 mod proof;
@@ -45,6 +46,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Very many epochs in one process: nothing may grow.
     Soak(soak::Arguments),
+    /// Plants bugs in a copy of the source; the checks must find each.
+    Mutants(mutants::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -72,6 +75,7 @@ fn run(command: Command) -> Result<()> {
         Command::ManyFiles(arguments) => many_files::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Mutants(arguments) => mutants::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

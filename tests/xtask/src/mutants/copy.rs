@@ -1,0 +1,200 @@
+//! The copy of the source in which bugs are planted: only what the checks are made from, built apart from the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::patch::Mutant;
+
+/// What is copied. Nothing of it needs wasmtime.
+const MEMBERS: [&str; 6] =
+    ["host/protocol", "host/store", "host/columns", "host/pipeline", "tests/model", "tests/simulation"];
+const BESIDES: [&str; 3] = ["Cargo.lock", "rust-toolchain.toml", "rustfmt.toml"];
+
+/// No bug is planted here, and little of it runs: it is built as fast as can be.
+const UNOPTIMISED: &str = "\n[profile.proof.package.tidegate-columns]\nopt-level = 0\n";
+
+pub(super) struct Copy {
+    /// The tree that is copied.
+    tree: PathBuf,
+    source: PathBuf,
+    target: PathBuf,
+}
+
+impl Copy {
+    /// Brings the copy below `target` up to date with the tree. What is the same is left alone, so that only what changed
+    /// since the last time is built again.
+    pub(super) fn of(tree: &Path, target: &Path) -> Result<Self> {
+        let folder = target.join("mutants");
+        let copy = Self { tree: tree.to_owned(), source: folder.join("source"), target: folder.join("target") };
+        let mut wanted = BTreeSet::new();
+        for member in MEMBERS {
+            files_below(tree, Path::new(member), &mut wanted)?;
+        }
+        wanted.extend(BESIDES.iter().map(PathBuf::from).filter(|path| tree.join(path).is_file()));
+        ensure!(wanted.len() > 50, "only {} files were found to copy", wanted.len());
+        for path in &wanted {
+            write_if_new(&copy.source.join(path), &std::fs::read(tree.join(path))?)?;
+        }
+        let manifest = trimmed(&std::fs::read_to_string(tree.join("Cargo.toml"))?)?;
+        write_if_new(&copy.source.join("Cargo.toml"), manifest.as_bytes())?;
+        wanted.insert(PathBuf::from("Cargo.toml"));
+        let mut there = BTreeSet::new();
+        files_below(&copy.source, Path::new(""), &mut there)?;
+        for stale in there.difference(&wanted) {
+            std::fs::remove_file(copy.source.join(stale))?;
+        }
+        copy.adopt_dependencies(&target.join("proof"))?;
+        Ok(copy)
+    }
+
+    /// What was built of other people's crates for the proof is used here as well: it takes minutes to build and is never
+    /// written to again. Our own crates are built apart.
+    fn adopt_dependencies(&self, built: &Path) -> Result<()> {
+        let into = self.target.join("proof");
+        if into.is_dir() || !built.join("deps").is_dir() {
+            return Ok(());
+        }
+        for folder in ["deps", "build", ".fingerprint"] {
+            link_all(&built.join(folder), &into.join(folder), &is_ours)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn plant(&self, mutant: &Mutant) -> Result<()> {
+        let planted: BTreeMap<String, String> = mutant.planted(&self.source)?;
+        for (path, text) in planted {
+            std::fs::write(self.source.join(path), text)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the bug out again.
+    pub(super) fn clean(&self, mutant: &Mutant) -> Result<()> {
+        for path in mutant.files() {
+            std::fs::copy(self.tree.join(path), self.source.join(path)).with_context(|| format!("`{path}`"))?;
+        }
+        Ok(())
+    }
+
+    /// Builds, and says where the program is.
+    pub(super) fn build(&self, what: &Build) -> Result<PathBuf> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut command = Command::new(cargo);
+        command.args(match what {
+            Build::Program(_) => &["build"][..],
+            Build::Test(..) => &["test", "--no-run"][..],
+        });
+        command.args(["--quiet", "--profile", "proof", "--message-format", "json-render-diagnostics", "--package"]);
+        let name = match what {
+            Build::Program(package) => {
+                command.arg(package);
+                package
+            }
+            Build::Test(package, test) => {
+                command.args([package, "--test", test]);
+                test
+            }
+        };
+        let output = command
+            .current_dir(&self.source)
+            .env("CARGO_TARGET_DIR", &self.target)
+            // Only what a bug changes is compiled again.
+            .env("CARGO_INCREMENTAL", "1")
+            .stdin(Stdio::null())
+            .output()
+            .context("cannot start cargo")?;
+        if !output.status.success() {
+            bail!("the copy does not build:\n{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let said = String::from_utf8_lossy(&output.stdout);
+        let messages = said.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let mut made = messages.filter(|message| message["target"]["name"] == *name);
+        let program = made.find_map(|message| message["executable"].as_str().map(PathBuf::from));
+        program.with_context(|| format!("cargo did not say where `{name}` is"))
+    }
+
+    /// Where the programs run.
+    pub(super) fn folder(&self) -> &Path {
+        &self.source
+    }
+}
+
+/// What is built.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Build {
+    /// The program of a package, which has its name.
+    Program(&'static str),
+    /// A test of a package.
+    Test(&'static str, &'static str),
+}
+
+fn is_ours(name: &str) -> bool {
+    name.starts_with("tidegate") || name.starts_with("libtidegate")
+}
+
+fn files_below(root: &Path, folder: &Path, into: &mut BTreeSet<PathBuf>) -> Result<()> {
+    let at = root.join(folder);
+    for entry in std::fs::read_dir(&at).with_context(|| format!("cannot read `{}`", at.display()))? {
+        let entry = entry?;
+        let path = folder.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            files_below(root, &path, into)?;
+        } else {
+            into.insert(path);
+        }
+    }
+    Ok(())
+}
+
+fn write_if_new(path: &Path, content: &[u8]) -> Result<()> {
+    if std::fs::read(path).is_ok_and(|there| there == content) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, content).with_context(|| format!("cannot write `{}`", path.display()))
+}
+
+/// The workspace's manifest with the members that are copied, and nothing that runs by default.
+fn trimmed(manifest: &str) -> Result<String> {
+    let (before, rest) = manifest.split_once("\nmembers = [").context("Cargo.toml lists no members")?;
+    let (_, after) = rest.split_once("\n]\n").context("the list of members has no end")?;
+    let members: Vec<String> = MEMBERS.iter().map(|member| format!("\"{member}\"")).collect();
+    let after: Vec<&str> = after.lines().filter(|line| !line.starts_with("default-members")).collect();
+    Ok(format!("{before}\nmembers = [{}]\n{}\n{UNOPTIMISED}", members.join(", "), after.join("\n")))
+}
+
+fn link_all(from: &Path, into: &Path, skip: &dyn Fn(&str) -> bool) -> Result<()> {
+    std::fs::create_dir_all(into)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if skip(&name.to_string_lossy()) {
+            continue;
+        }
+        let (source, copy) = (entry.path(), into.join(&name));
+        if entry.file_type()?.is_dir() {
+            link_all(&source, &copy, skip)?;
+        } else if std::fs::hard_link(&source, &copy).is_err() {
+            std::fs::copy(&source, &copy)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_manifest_keeps_everything_but_other_members() {
+        let manifest = std::fs::read_to_string(crate::workspace().join("Cargo.toml")).expect("the manifest");
+        let trimmed = trimmed(&manifest).expect("members are listed");
+        assert!(trimmed.contains("\"tests/simulation\"]") && !trimmed.contains("\"host/wasm\","));
+        assert!(!trimmed.contains("default-members") && trimmed.contains("[profile.proof]"));
+    }
+}

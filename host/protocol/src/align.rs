@@ -176,6 +176,15 @@ mod tests {
     }
 
     #[test]
+    fn an_input_that_ends_while_others_are_waited_for_aligns_nothing_yet() {
+        let mut aligner = Aligner::new(3, Epoch(1));
+        assert_eq!(aligner.on_barrier(0, Epoch(1)), Ok(Alignment::Hold));
+        assert_eq!(aligner.on_end(1), Ok(Alignment::Hold));
+        assert_eq!(aligner.on_end(0), Err(AlignError::Duplicate { input: 0, epoch: Epoch(1) }), "it is held back");
+        assert_eq!(aligner.on_barrier(2, Epoch(1)), Ok(Alignment::Aligned(Epoch(1))));
+    }
+
+    #[test]
     fn an_end_without_a_barrier_changes_nothing_for_the_others() {
         let mut aligner = Aligner::new(2, Epoch(1));
         assert_eq!(aligner.on_end(0), Ok(Alignment::Nothing));

@@ -382,6 +382,46 @@ mod tests {
     }
 
     #[test]
+    fn what_the_pipeline_itself_cannot_promise_comes_first_and_each_reason_once() {
+        let mut from = of(true, able());
+        from.store_durable = false;
+        from.dead_letter = true;
+        from.steps.push(StepPromise { name: "lookup".to_owned(), deterministic: false });
+        from.steps.push(StepPromise { name: "sum".to_owned(), deterministic: true });
+        let guarantee = compute(&from);
+        assert_eq!(guarantee.delivery, Delivery::BestEffort);
+        for (reason, words) in guarantee.reasons.iter().zip(["not durable", "step `lookup`", "dead-letter sink"]) {
+            assert!(reason.contains(words), "{words}: {:?}", guarantee.reasons);
+        }
+        assert_eq!(guarantee.reasons.len(), 3);
+        let mut one = able();
+        one.observe = false;
+        let mut from = of(true, one);
+        from.sinks.push(from.sinks[0].clone());
+        assert_eq!(compute(&from).reasons.len(), 1, "the same words about the same sink");
+    }
+
+    #[test]
+    fn a_commit_that_can_neither_be_repeated_nor_asked_about_is_said_to_wait_for_a_person() {
+        let mut abilities = able();
+        (abilities.idempotent_commit, abilities.reconcile) = (false, false);
+        let guarantee = compute(&of(true, abilities));
+        assert_eq!(guarantee.delivery, Delivery::AtLeastOnce);
+        assert!(guarantee.reasons[0].contains("waits for a person"), "{:?}", guarantee.reasons);
+    }
+
+    #[test]
+    fn leftovers_and_short_lives_are_mentioned_and_long_ones_are_not() {
+        let mut abilities = able();
+        abilities.orphans = Orphans::Expires(77);
+        abilities.prepared_ttl = Some(1_000);
+        let guarantee = compute(&of(true, abilities));
+        assert_eq!(guarantee.delivery, Delivery::ExactlyOnce);
+        assert_eq!(guarantee.reasons.len(), 2, "{:?}", guarantee.reasons);
+        assert!(guarantee.reasons[1].contains("for 77 ms"));
+    }
+
+    #[test]
     fn a_source_that_cannot_be_read_again_is_never_exactly_once() {
         let guarantee = compute(&of(false, able()));
         assert_eq!(guarantee.delivery, Delivery::AtMostOnce);

@@ -403,6 +403,31 @@ fn a_newer_run_that_shows_while_releasing_ends_this_one() {
 }
 
 #[test]
+fn an_answer_that_comes_twice_counts_once_while_another_sink_still_releases() {
+    let (mut world, graph) = sinks(vec![("a", abilities()), ("b", abilities())]);
+    let mut host = started(&mut world, &graph, 1);
+    let mut asked = Vec::new();
+    for _ in 0..6 {
+        host.epoch(&mut world, 4);
+        host.settle(&mut world, releases);
+        asked.extend(host.take(releases));
+        asked.extend(host.take(releases));
+        if !asked.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(asked.len(), 2);
+    let answer = |at: &str| Event::ReleaseAnswered { sink: sink(at), result: Ok(vec![Outcome::Committed; 2]) };
+    step(&mut host, answer("a"));
+    let late = Err(no(Call::Release, ErrorKind::Fenced, "c"));
+    step(&mut host, Event::ReleaseAnswered { sink: sink("a"), result: late });
+    assert!(host.ended.is_none() && gone(&world) == 0, "`b` has not answered");
+    step(&mut host, answer("b"));
+    host.settle(&mut world, |effect| matches!(effect, Effect::DeleteRecords { .. }));
+    assert_eq!(gone(&world), 4);
+}
+
+#[test]
 fn one_timer_serves_giving_back_and_releasing_at_the_same_sink() {
     let (mut world, _, mut host, resources) = about_to_release();
     released(&mut host, Err(fault(Call::Release, FaultKind::Timeout)));

@@ -416,6 +416,79 @@ fn the_list_of_deleted_records_is_ascending_in_the_past_and_expendable() {
 }
 
 #[test]
+fn an_announcement_and_its_name_are_given_up_together() {
+    let mut hand = Hand::new();
+    let part = hand.part("a", 1, 0);
+    let announced = hand.add(Body::Intent(intent(1, Some(&part), 1, "planned")));
+    let (first, second) = (hand.sealed(1), hand.sealed(2));
+    hand.committed(first);
+    hand.committed(second);
+    let third = hand.sealed(3);
+    // The name comes late, in a record that says something about an epoch which stays.
+    let bound = Body::Bound(Bound { number: 1, name: "real".to_owned() });
+    let named = hand.add_with(vec![committed("a", third)], bound);
+    hand.retired(first);
+    hand.add(released(&[&part.short, "real"]));
+    let (_, expendable) = hand.history.expendable();
+    assert!(!expendable.contains(&named), "it carries an outcome that is needed");
+    assert!(!expendable.contains(&announced), "the name would be left without its announcement");
+}
+
+#[test]
+fn the_records_of_a_savepoint_stay_until_it_is_forgotten_and_its_checkpoint_gone() {
+    let mut hand = Hand::new();
+    let first = hand.sealed(1);
+    let saved = hand.add(savepoint("s", first));
+    let second = hand.sealed(2);
+    hand.committed(first);
+    hand.committed(second);
+    assert!(!hand.history.expendable().1.contains(&saved), "it is a savepoint");
+    let forgotten = hand.add(Body::Forget(Forget { name: "s".to_owned() }));
+    for slot in [saved, forgotten] {
+        assert!(!hand.history.expendable().1.contains(&slot), "its checkpoint is retained");
+    }
+    hand.retired(first);
+    hand.add(released(&[&hand.part("a", 1, 0).short]));
+    let (gone, added) = hand.history.expendable();
+    assert!(added.contains(&saved) && added.contains(&forgotten), "{added:?}");
+    hand.add(Body::Deleted(tidegate_protocol::record::Deleted { gone }));
+    assert_eq!(hand.folded(), hand.history);
+}
+
+#[test]
+fn a_retired_checkpoint_is_no_parent_even_as_the_newest_that_is_left() {
+    let mut hand = Hand::new();
+    let (first, second) = (hand.sealed(1), hand.sealed(2));
+    hand.committed(first);
+    hand.committed(second);
+    hand.retired(first);
+    hand.opened(2, open(Some(second)));
+    hand.add(deleted(&[]));
+    let mut left = hand.records.clone();
+    // The log of somebody who deleted the second epoch and then went on from the first, which is retired.
+    for record in &mut left {
+        match &mut record.body {
+            Body::Open(open) if record.run == run(2) => open.parent = Some(first),
+            body @ Body::Deleted(_) => *body = deleted(&[(3, 3), (5, 5)]),
+            _ => {}
+        }
+    }
+    left.retain(|record| ![3, 5].contains(&record.slot.0));
+    assert_eq!(History::fold(&left).expect_err("it cannot be restored").kind, Kind::ParentRetired(first));
+}
+
+#[test]
+fn a_decision_to_retry_is_about_one_epoch_at_one_sink() {
+    let mut hand = Hand::new();
+    let (first, second) = (hand.sealed(1), hand.sealed(2));
+    hand.add_with(vec![blocked(first, refused_for_good())], Body::Outcomes);
+    hand.add(decision("r", Choice::Retry { sink: sink("a"), of: first }));
+    assert!(hand.history.was_told_to_retry(&sink("a"), first));
+    assert!(!hand.history.was_told_to_retry(&sink("a"), second));
+    assert!(!hand.history.was_told_to_retry(&sink("b"), first));
+}
+
+#[test]
 fn an_announcement_is_the_checkpoints_as_soon_as_its_part_or_its_resource_is_sealed() {
     let mut hand = Hand::new();
     let part = hand.part("a", 1, 0);

@@ -428,6 +428,59 @@ fn parts_of_runs_that_the_log_does_not_know_are_foreign() {
 }
 
 #[test]
+fn a_run_that_was_accepted_stays_accepted_while_its_fence_stands() {
+    let (mut world, graph) = one_sink(abilities());
+    let stranger = RunId { number: 5, nonce: Nonce([77; 10]) };
+    world.destinations.get_mut(&sink("a")).expect("a").fence = Some(stranger);
+    let mut crashed = Host::start(&world, &graph, accepting("d", MismatchPolicy::AcceptDuplicates), 1);
+    crashed.settle(&mut world, fences);
+    assert_eq!(crashed.coordinator.status().phase, Phase::Fencing, "{:?}", crashed.ended);
+    drop(crashed);
+    let next = started(&mut world, &graph, 2);
+    assert!(next.ended.is_none(), "{:?}", next.ended);
+    assert!(next.coordinator.run().is_some_and(|run| run.number > stranger.number));
+}
+
+#[test]
+fn what_was_accepted_at_a_destination_lies_behind_no_fork() {
+    let (mut world, graph) = one_sink(abilities());
+    two_epochs(&mut world, &graph);
+    let there = world.destinations[&sink("a")].rows();
+    world.log = SharedLog::default();
+    let mut host = started_with(&mut world, &graph, accepting("d", MismatchPolicy::AcceptDuplicates), 2);
+    for name in ["one", "two"] {
+        host.ask(|request| Event::SavepointAsked { request, name: name.to_owned() });
+        host.settle(&mut world, everything);
+    }
+    let first = seals(&world)[0];
+    drop(host);
+    let back = started_with(&mut world, &graph, fork("f", first), 3);
+    assert!(back.ended.is_none(), "{:?}", back.ended);
+    assert_eq!(world.destinations[&sink("a")].rows(), there);
+}
+
+#[test]
+fn a_drain_goes_on_when_its_last_outcome_is_durable() {
+    let (mut world, graph) = one_sink(abilities());
+    let mut host = started_with(&mut world, &graph, Settings { retain_count: 10, ..settings() }, 1);
+    for _ in 0..2 {
+        host.epoch(&mut world, 4);
+        host.settle(&mut world, commits);
+    }
+    let first = seals(&world)[0];
+    drop(host);
+    let mut draining = Host::start(&world, &graph, fork("f", first), 2);
+    let outcomes =
+        |effect: &Effect| matches!(effect, Effect::Append { record } if matches!(record.body, Body::Outcomes));
+    draining.settle(&mut world, outcomes);
+    draining.tell(Event::TimerFired { timer: Timer::Sweep });
+    assert!(draining.take(observes).is_none(), "the outcome is on its way");
+    draining.settle(&mut world, everything);
+    let parent = draining.coordinator.history().runs().values().next_back().and_then(|node| node.open.parent);
+    assert_eq!((draining.ended.is_none(), parent), (true, Some(first)), "{:?}", draining.ended);
+}
+
+#[test]
 fn a_part_that_is_not_the_sealed_one_was_never_sealed() {
     let (mut world, graph) = one_sink(abilities());
     two_epochs(&mut world, &graph);

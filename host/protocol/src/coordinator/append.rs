@@ -71,11 +71,8 @@ impl Coordinator {
         }
         let Some((run, body)) = self.append.queue.pop_front() else { return };
         // Only the run that the log knows as the newest may speak of outcomes.
-        let outcomes = if self.history.newest_run() == Some(run) && !matches!(body, Body::Open(_)) {
-            std::mem::take(&mut self.unrecorded)
-        } else {
-            Vec::new()
-        };
+        let outcomes =
+            if self.history.newest_run() == Some(run) { std::mem::take(&mut self.unrecorded) } else { Vec::new() };
         let record = Record { slot: self.history.next_slot(), run, written_at: self.now, outcomes, body };
         if let Err(error) = self.history.check(&record) {
             // A fault of this crate. What is in the log stays there, so it must not get there.

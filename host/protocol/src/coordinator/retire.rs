@@ -117,7 +117,7 @@ impl Coordinator {
     fn go_on_releasing(&mut self) {
         for sink in self.retiring.sinks.keys().cloned().collect::<Vec<_>>() {
             let Some(release) = self.retiring.sinks.get_mut(&sink) else { continue };
-            if release.asked.is_empty() && !release.todo.is_empty() && !release.waiting {
+            if release.asked.is_empty() && !release.todo.is_empty() {
                 let count = release.todo.len().min(RESOURCES_PER_CALL);
                 release.asked = release.todo.drain(..count).collect();
                 self.ask_release(&sink);
@@ -197,7 +197,7 @@ impl Coordinator {
     pub(super) fn on_release_retry(&mut self, sink: &SinkId) {
         let Some(release) = self.retiring.sinks.get_mut(sink).filter(|release| release.waiting) else { return };
         release.waiting = false;
-        if !release.asked.is_empty() && self.alive() {
+        if self.alive() {
             self.ask_release(sink);
         }
     }

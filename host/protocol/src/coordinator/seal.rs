@@ -138,9 +138,6 @@ fn sink_cut(
         };
         parts.push(part);
     }
-    if !KeyRange::complete(parts.iter().map(|part| part.range)) {
-        return Err(host(format!("the participants of sink `{sink}` do not own each key once")));
-    }
     Ok(SinkCut { binding: spec.binding.clone(), parts })
 }
 

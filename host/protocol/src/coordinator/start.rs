@@ -379,9 +379,6 @@ impl Coordinator {
 
     fn open_tasks(&mut self) {
         let Some(run) = self.run else { return };
-        if self.writing.stopping {
-            return self.end_with_what_waits(true);
-        }
         self.phase = Phase::OpeningTasks;
         self.writing.epoch = self.history.next_epoch();
         let from = self.history.newest_seal();

@@ -160,7 +160,7 @@ impl History {
         }
         if let Some(parent) = open.parent {
             let epoch = self.known(parent, record.slot).map_err(|_| Kind::ParentUnknown(parent))?;
-            if epoch.is_some_and(|epoch| epoch.checkpoint == CheckpointState::Retired) && self.tip != Some(parent) {
+            if epoch.is_some_and(|epoch| epoch.checkpoint == CheckpointState::Retired) {
                 return Err(Kind::ParentRetired(parent));
             }
         }

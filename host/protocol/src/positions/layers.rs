@@ -70,7 +70,8 @@ pub(super) fn put_aside(layers: &mut Vec<Layer>, recent: &BTreeMap<String, Strin
     recent.iter().for_each(|(partition, position)| cutter.add(partition, position));
     layers.push(Layer::new(cutter.finish()));
     while let [.., older, newer] = layers.as_slice() {
-        if older.bytes() >= newer.bytes().saturating_mul(2) || !older.is_loaded() || !newer.is_loaded() {
+        // The newer one was made just now: its pages are there.
+        if older.bytes() >= newer.bytes().saturating_mul(2) || !older.is_loaded() {
             return;
         }
         let merged = merge(older, newer, layers.len() == 2);

@@ -67,6 +67,38 @@ fn positions_are_a_map_whatever_is_put_aside() {
 }
 
 #[test]
+fn none_and_forgotten_ones_are_no_positions() {
+    assert!(Positions::new().is_empty());
+    let one = Positions::from([entry(1, 1)]);
+    assert!(!one.is_empty());
+    assert_eq!(format!("{one:?}"), format!("{:?}", BTreeMap::from([entry(1, 1)])));
+    assert!(one.advanced([(entry(1, 1).0, String::new())]).is_empty());
+    // Forgotten while it lies in a layer: hidden, and not forgotten twice.
+    let many: Positions = (0..5_000).map(|number| entry(number, 3)).collect();
+    assert!(!many.is_empty() && format!("{many:?}").contains("layers"));
+    let fewer = many.advanced([(entry(7, 0).0, String::new())]);
+    assert_eq!((fewer.entries().unwrap().count(), fewer.entries().unwrap().get(&entry(7, 0).0)), (4_999, None));
+}
+
+#[test]
+fn when_all_are_forgotten_no_layer_is_left() {
+    let name = |number: u64| format!("folder/part-{number:06}.jsonl");
+    let all: Positions = (0..20_000).map(|number| (name(number), "1".to_owned())).collect();
+    assert!(all.pages().count() > 0);
+    let none = all.advanced((0..20_000).map(|number| (name(number), String::new())));
+    assert!(none.is_empty() && none.pages().count() == 0, "{none:?}");
+    assert_eq!(none, Positions::new());
+}
+
+#[test]
+fn a_position_longer_than_a_page_has_one_of_its_own() {
+    let long = |number: u64| (entry(number, 0).0, "x".repeat(300_000));
+    let positions: Positions = (0..4).map(long).collect();
+    assert_eq!(positions.pages().count(), 4);
+    assert_eq!(map(&positions), (0..4).map(long).collect());
+}
+
+#[test]
 fn few_moves_among_very_many_write_little() {
     let mut dice = Dice(7);
     let mut positions: Positions = (0..100_000).map(|number| entry(number, 0)).collect();
@@ -112,6 +144,64 @@ fn pages_that_nothing_fell_into_keep_their_names() {
     let kept = positions.chunks().filter(|chunk| before.contains(chunk)).count();
     assert!(kept * 10 >= before.len() * 9, "{kept} of {}", before.len());
     assert_eq!(positions.entries().unwrap().count(), 61_000);
+}
+
+#[test]
+fn a_merge_takes_over_the_pages_that_nothing_fell_into() {
+    let before: Positions = (0..60_000).map(|number| entry(number, 0)).collect();
+    let names: Vec<_> = before.chunks().cloned().collect();
+    // As many again, all behind them: only the last page is written again.
+    let after = before.advanced((60_000..120_000).map(|number| entry(number, 1)));
+    assert_eq!(after.layers.len(), 1, "merged");
+    let kept = after.chunks().filter(|chunk| names.contains(chunk)).count();
+    assert_eq!(kept, names.len() - 1);
+    assert_eq!(after.entries().unwrap().count(), 120_000);
+    // Pages that have become small for such a layer are put together, although nothing fell into them.
+    let small: Positions = (0..2_000).map(|number| entry(number, 0)).collect();
+    let names: Vec<_> = small.chunks().cloned().collect();
+    let grown = small.advanced((2_000..100_000).map(|number| entry(number, 1)));
+    assert!(grown.chunks().all(|chunk| !names.contains(chunk)));
+    assert_eq!(grown.entries().unwrap().count(), 100_000);
+}
+
+#[test]
+fn a_layer_that_was_not_read_is_not_merged_however_much_comes_on_top() {
+    let start: Positions = (0..3_000).map(|number| entry(number, 0)).collect();
+    let mut unread = start.clone();
+    unread.unload();
+    let mut after = unread.advanced((0..6_000).map(|number| entry(number, 1)));
+    assert_eq!(after.layers.len(), 2);
+    assert_eq!(after.missing().count(), start.pages().count());
+    after.share(&start);
+    assert_eq!(map(&after), (0..6_000).map(|number| entry(number, 1)).collect());
+}
+
+#[test]
+fn only_bytes_that_would_be_written_are_a_page() {
+    use sha2::{Digest as _, Sha256};
+    let reads = |bytes: &[u8]| {
+        let sha256 = data_encoding::HEXLOWER.encode(&Sha256::digest(bytes));
+        let page = page::Page::named(StateChunk { sha256, bytes: bytes.len() as u64 });
+        page.fill(bytes).is_ok()
+    };
+    assert!(reads(b"\xa2\x61a\x611\x61b\x612"));
+    for (wrong, why) in [
+        (&b"\xa2\x61b\x611\x61a\x612"[..], "not sorted"),
+        (b"\xa2\x61a\x611\x61a\x612", "one twice"),
+        (b"\xa9\x61a\x611", "more than there is room for"),
+        (b"\xbb\xff\xff\xff\xff\xff\xff\xff\xff", "more than there is memory for"),
+        (b"\xa2\x61a\x611", "fewer than it says"),
+        (b"\xa1\x61a\x611\x00", "more behind it"),
+        (b"\x81\x61a", "a list"),
+        (b"\xa1\x61a\x01", "a number for a position"),
+        (b"\xa1\x78\x01a\x611", "a length that is not in its shortest form"),
+        (b"\xbf\x61a\x611\xff", "no length at all"),
+        (b"\xa1\x61\xff\x611", "not text"),
+        (b"\xa1\x79\x01", "half a length"),
+        (b"", "nothing"),
+    ] {
+        assert!(!reads(wrong), "{why}");
+    }
 }
 
 #[test]
@@ -169,7 +259,10 @@ fn records_hold_a_map_or_a_map_and_layers() {
     let read: Positions = serde_json::from_str(&text).unwrap();
     assert_eq!(read, many);
     assert!(read.entries().is_err());
-    for wrong in ["7", "\"x\"", "[]", "[{}]", "[{},[]]", "[{},[[]]]", "[{},[[1,2,3]]]", "[{},[],0]", "[[],[]]"] {
+    let half_a_name = format!("[{{}},[[{}1]]]", "1,".repeat(60));
+    for wrong in
+        ["7", "\"x\"", "[]", "[{}]", "[{},[]]", "[{},[[]]]", "[{},[[1,2,3]]]", "[{},[],0]", "[[],[]]", &half_a_name]
+    {
         serde_json::from_str::<Positions>(wrong).unwrap_err();
     }
 }

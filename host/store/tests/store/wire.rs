@@ -13,6 +13,11 @@ fn sealed(mut sector: Vec<u8>) -> Vec<u8> {
 
 /// A frame, cut into sectors.
 pub(crate) fn frame(version: u16, kind: u8, slot: u64, nonce: &[u8; 10], payload: &[u8]) -> Vec<u8> {
+    cut(slot, &summed(frame_body(version, kind, slot, nonce, payload)))
+}
+
+/// A frame's bytes up to its checksum.
+pub(crate) fn frame_body(version: u16, kind: u8, slot: u64, nonce: &[u8; 10], payload: &[u8]) -> Vec<u8> {
     let mut bytes = b"TGFR".to_vec();
     bytes.extend_from_slice(&version.to_le_bytes());
     bytes.extend_from_slice(&[kind, 0]);
@@ -21,13 +26,25 @@ pub(crate) fn frame(version: u16, kind: u8, slot: u64, nonce: &[u8; 10], payload
     bytes.extend_from_slice(nonce);
     bytes.extend_from_slice(&[0, 0]);
     bytes.extend_from_slice(payload);
+    bytes
+}
+
+/// With the frame's checksum behind it.
+pub(crate) fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
+    bytes
+}
+
+/// Bytes as the sectors of one frame, each good in itself.
+pub(crate) fn cut(slot: u64, bytes: &[u8]) -> Vec<u8> {
     let count = bytes.len().div_ceil(PIECE) as u32;
-    let sector = |(index, piece): (u32, &[u8])| {
-        let head = [[0; 4], index.to_le_bytes(), count.to_le_bytes(), (slot as u32).to_le_bytes()].concat();
-        sealed([&head, piece].concat())
-    };
-    (0..).zip(bytes.chunks(PIECE)).flat_map(sector).collect()
+    (0..).zip(bytes.chunks(PIECE)).flat_map(|(index, piece)| sector(index, count, slot, piece)).collect()
+}
+
+/// One good sector: piece `index` of `count` of the frame of a slot.
+pub(crate) fn sector(index: u32, count: u32, slot: u64, piece: &[u8]) -> Vec<u8> {
+    let head = [[0; 4], index.to_le_bytes(), count.to_le_bytes(), (slot as u32).to_le_bytes()].concat();
+    sealed([&head, piece].concat())
 }
 
 /// The only segment of a log, of 64 KiB or more, begun by the run whose random part is ten times 1.

@@ -4,6 +4,7 @@
 //! It judges the product from outside: it runs the binary, reads directories, and shares no code with what it judges.
 
 mod bench;
+mod coverage;
 mod crash;
 mod figure;
 mod flights;
@@ -48,6 +49,8 @@ enum Command {
     Soak(soak::Arguments),
     /// Plants bugs in a copy of the source; the checks must find each.
     Mutants(mutants::Arguments),
+    /// Branch coverage of protocol and store.
+    Coverage(coverage::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -76,6 +79,7 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
+        Command::Coverage(arguments) => coverage::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

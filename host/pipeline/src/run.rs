@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use tidegate_protocol::coordinator::Coordinator;
-use tidegate_protocol::event::{Consumer, End, Graph, Notice, Producer, SinkSpec, SourceSpec, TaskFailure};
-use tidegate_protocol::ids::{Nonce, SinkHash, SourceId};
-use tidegate_protocol::record::Record;
+use tidegate_protocol::event::{Consumer, End, Graph, Notice, Producer, Refusal, SinkSpec, SourceSpec, TaskFailure};
+use tidegate_protocol::ids::{Nonce, SinkHash, Slot, SourceId};
+use tidegate_protocol::record::{Body, Record};
 use tidegate_store::{Log, StoreError};
 
 use crate::clock::Clock;
@@ -97,8 +97,14 @@ pub async fn run_keeping(
         let records;
         (log, records) = read_all(log, env.blocking).await?;
         let epochs_before = progress.epochs_sealed;
-        let end;
-        (end, log) = run_once(&pipeline, log, records, &env, &mut progress, &rows_read).await?;
+        let (read, nonce) = (records.last().map(|record| record.slot), (env.nonce)());
+        let mut end;
+        (end, log) = run_once(&pipeline, log, records, nonce, &env, &mut progress, &rows_read).await?;
+        if matches!(end, End::Refused(Refusal::Mismatch { .. })) {
+            let overtaken;
+            (log, overtaken) = overtaken_by(log, read, nonce, env.blocking).await?;
+            end = overtaken.unwrap_or(end);
+        }
         let End::Restart(failure) = end else {
             return Ok((RunReport { end, progress }, log));
         };
@@ -112,10 +118,27 @@ pub async fn run_keeping(
     }
 }
 
+/// A destination that does not stand where the log said it should may stand where a run says that began since: then
+/// nothing is wrong with it, and this run was overtaken.
+async fn overtaken_by(
+    log: Box<dyn Log>,
+    read: Option<Slot>,
+    nonce: Nonce,
+    blocking: Blocking,
+) -> Result<(Box<dyn Log>, Option<End>), RunError> {
+    let (log, records) = read_all(log, blocking).await?;
+    let newer = |record: &&Record| Some(record.slot) > read && record.run.nonce != nonce;
+    let newer = records.iter().filter(newer).find(|record| matches!(record.body, Body::Open(_)));
+    let end = newer
+        .map(|record| End::Superseded(format!("run {} began while this one looked at the destinations", record.run)));
+    Ok((log, end))
+}
+
 async fn run_once(
     pipeline: &Arc<Pipeline>,
     log: Box<dyn Log>,
     records: Vec<Record>,
+    nonce: Nonce,
     env: &Env,
     progress: &mut Progress,
     rows_read: &Arc<AtomicU64>,
@@ -126,7 +149,7 @@ async fn run_once(
         pipeline.fingerprint.clone(),
         pipeline.settings.protocol.clone(),
         records,
-        (env.nonce)(),
+        nonce,
     );
     let coordinator = match coordinator {
         Ok(coordinator) => coordinator,

@@ -252,6 +252,8 @@ impl Coordinator {
     fn go_on(&mut self) {
         self.go_on_starting();
         self.go_on_committing();
+        // An epoch may be blocked without a call; then there is no answer that would let the start go on.
+        self.go_on_starting();
         self.go_on_cleaning();
         self.go_on_with_requests();
         self.go_on_writing();

@@ -172,8 +172,16 @@ impl Coordinator {
         let key = (sink, ordinal);
         let fits = self.fits(epoch, known, |barrier| barrier.parts.get(&key).map(|seen| *seen == report));
         let who = format!("participant {ordinal} of sink `{}`", key.0);
-        if let Some(barrier) = self.take(fits, &who) {
-            barrier.parts.insert(key, report);
+        let given_up = match (&report.prepared, self.graph.sinks.get(&key.0)) {
+            (Some(prepared), Some(spec)) => {
+                seal::names_what_was_given_up(&self.history, &key.0, spec, ordinal, prepared)
+            }
+            _ => None,
+        };
+        let Some(barrier) = self.take(fits, &who) else { return };
+        barrier.parts.insert(key, report);
+        if let Some(failure) = given_up {
+            self.end(End::Failed(failure));
         }
     }
 

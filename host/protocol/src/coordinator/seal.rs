@@ -192,6 +192,30 @@ fn kept(range: KeyRange, old: &[&PartCut]) -> (Vec<WriterState>, Vec<External>) 
     (states, resources)
 }
 
+fn malformed(sink: &SinkId, spec: &SinkSpec, ordinal: u32, message: &str) -> TaskFailure {
+    let fault = CallFault {
+        plugin: spec.binding.plugin_name.clone(),
+        call: Call::Prepare,
+        kind: FaultKind::Malformed,
+        message: format!("participant {ordinal}: {message}"),
+    };
+    TaskFailure::Plugin(sink.clone(), fault)
+}
+
+/// What is wrong with an answer at the time at which it comes: from then on what it names is pinned (P5), and what was given
+/// up before may be going already.
+pub(super) fn names_what_was_given_up(
+    history: &History,
+    sink: &SinkId,
+    spec: &SinkSpec,
+    ordinal: u32,
+    prepared: &Prepared,
+) -> Option<TaskFailure> {
+    let given_up = |resource: &&External| history.is_given_up(&ResourceKey::of(sink, resource));
+    let name = &prepared.resources.iter().find(given_up)?.name;
+    Some(malformed(sink, spec, ordinal, &format!("it names `{name}`, which was given up to be released")))
+}
+
 /// What a plugin answered to prepare, against what it was asked.
 struct Checks<'a> {
     context: &'a Context<'a>,
@@ -203,13 +227,7 @@ struct Checks<'a> {
 
 impl Checks<'_> {
     fn malformed(&self, message: String) -> TaskFailure {
-        let fault = CallFault {
-            plugin: self.spec.binding.plugin_name.clone(),
-            call: Call::Prepare,
-            kind: FaultKind::Malformed,
-            message: format!("participant {}: {message}", self.ordinal),
-        };
-        TaskFailure::Plugin(self.sink.clone(), fault)
+        malformed(self.sink, self.spec, self.ordinal, &message)
     }
 
     fn prepared(&self, report: &Report, prepared: &Prepared) -> Result<(), TaskFailure> {
@@ -223,9 +241,6 @@ impl Checks<'_> {
         for resource in &prepared.resources {
             if resource.name.is_empty() || resource.kind.is_empty() {
                 return Err(self.malformed("it names a resource without kind or name".to_owned()));
-            }
-            if self.context.history.is_given_up(&ResourceKey::of(self.sink, resource)) {
-                return Err(self.malformed(format!("it names `{}`, which was given up to be released", resource.name)));
             }
         }
         if let Some(state) = &prepared.state {

@@ -252,6 +252,11 @@ impl KeyRange {
         self.first <= other.last && other.first <= self.last
     }
 
+    /// The keys that both have.
+    pub fn shared(self, other: KeyRange) -> Option<KeyRange> {
+        self.overlaps(other).then(|| KeyRange { first: self.first.max(other.first), last: self.last.min(other.last) })
+    }
+
     /// Whether `ranges`, in any order, cover the whole key space, each key once.
     pub fn complete(ranges: impl IntoIterator<Item = KeyRange>) -> bool {
         let mut ranges: Vec<_> = ranges.into_iter().collect();

@@ -220,6 +220,29 @@ pub struct SinkCut {
     pub parts: Vec<PartCut>,
 }
 
+impl SinkCut {
+    /// What its writers know of these keys, each key once: of a part counts what it keeps for keys that it owned. State
+    /// that several parts keep since a rescale, of a writer that they all came from, is put together again.
+    pub fn writer_states(&self, range: KeyRange) -> Vec<WriterState> {
+        let mut states: Vec<WriterState> = Vec::new();
+        for (part, owned) in self.parts.iter().filter_map(|part| Some((part, part.range.shared(range)?))) {
+            for state in &part.state {
+                let Some(range) = state.range.shared(owned) else { continue };
+                let known = |seen: &WriterState| seen.version == state.version && seen.body == state.body;
+                if states.iter().any(|seen| known(seen) && seen.range.shared(range) == Some(range)) {
+                    continue;
+                }
+                let before = |seen: &&mut WriterState| seen.range.last.checked_add(1) == Some(range.first);
+                match states.iter_mut().filter(|seen| known(seen)).find(before) {
+                    Some(seen) => seen.range.last = range.last,
+                    None => states.push(WriterState { range, ..state.clone() }),
+                }
+            }
+        }
+        states
+    }
+}
+
 /// What a sink was bound to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Binding {

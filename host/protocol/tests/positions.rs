@@ -121,6 +121,7 @@ fn two_tasks_that_read_the_same_partition_end_the_run_whenever_that_is_seen() {
     for apart in [false, true] {
         let (mut world, mut graph) = one_sink(abilities());
         graph.sources.get_mut(&world::source()).expect("the source").tasks = 2;
+        world.streams = 2;
         let mut host = started(&mut world, &graph, 1);
         let report = |host: &mut Host, world: &mut World, first: &str, second: &str| {
             host.tell(Event::Busy);

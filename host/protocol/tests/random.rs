@@ -1,12 +1,13 @@
-//! Thousands of random lives of a pipeline: lost answers, traps, crashes, zombies, late and repeated messages. At the
-//! end of each, with faults off, every row must be at every destination exactly once.
+//! Thousands of random lives of a pipeline: lost answers, traps, crashes, zombies, late and repeated messages, each process
+//! with another number of writers and source tasks (F43). At the end of each, with faults off, every row must be at every destination exactly once.
 
 mod world;
 
 use std::collections::BTreeMap;
 
-use tidegate_protocol::event::{End, Event, TaskFailure};
-use tidegate_protocol::plugin::{AtomicScope, Call, Orphans};
+use tidegate_protocol::event::{End, Event, Graph, TaskFailure};
+use tidegate_protocol::ids::SinkId;
+use tidegate_protocol::plugin::{Abilities, AtomicScope, Call, Orphans};
 use world::destination::Destination;
 use world::host::{Host, row};
 use world::rng::Rng;
@@ -26,14 +27,16 @@ struct Seen {
     pages: u64,
     /// Requests carried out, of runs that came to an end.
     savepoints: u64,
+    /// Processes of another shape than that of sealed epochs that they had to finish.
+    rescaled_over_unfinished: u64,
 }
 
-const ROWS_PER_TASK: u64 = 12;
+const ROWS_PER_STREAM: u64 = 12;
 
 fn life(seed: u64, seen: &mut Seen) {
     let rng = &mut Rng(seed);
-    let tasks = 1 + rng.below(3);
-    let mut specs = Vec::new();
+    let streams = 1 + rng.below(3);
+    let mut sinks = Vec::new();
     let mut destinations = BTreeMap::new();
     for name in ["a", "b"].iter().take(1 + rng.below(2)) {
         let mut can = abilities();
@@ -44,22 +47,21 @@ fn life(seed: u64, seen: &mut Seen) {
         can.observe = can.fence || rng.percent(80);
         can.max_open_epochs = 1 + rng.below(4) as u32;
         destinations.insert(sink(name), Destination::new(can.atomic_scope, can.fence));
-        specs.push((sink(name), spec(1 + rng.below(3) as u32, can)));
+        sinks.push((sink(name), can));
     }
-    let graph = graph(tasks as u32, specs);
     let partitions = if seed.is_multiple_of(4) { 40 } else { 1 };
-    let mut world = World { log: SharedLog::default(), destinations, partitions };
+    let mut world = World { log: SharedLog::default(), destinations, streams: streams as u32, partitions };
     let mut settings = settings();
     settings.retain_count = 1 + rng.below(3) as u32;
     let mut nonce = 1u8;
-    let mut hosts = vec![Host::start(&world, &graph, settings.clone(), nonce)];
+    let mut hosts = vec![Host::start(&world, &rescaled(rng, streams, &sinks), settings.clone(), nonce)];
     for _ in 0..rng.below(600) {
         let faults = [0, 10, 25][rng.below(3)];
         let chosen = rng.below(hosts.len());
         let mut fresh = false;
         match rng.below(100) {
             0..60 => hosts[chosen].one(&mut world, rng, faults),
-            60..80 => hosts[chosen].read(&mut world, rng.below(tasks), ROWS_PER_TASK),
+            60..80 => hosts[chosen].read(&mut world, rng.below(streams), ROWS_PER_STREAM),
             80..92 => hosts[chosen].due(),
             92 | 93 => {
                 let name = ["s", "t", "u"][rng.below(3)].to_owned();
@@ -108,11 +110,15 @@ fn life(seed: u64, seen: &mut Seen) {
         });
         if fresh || hosts.is_empty() {
             nonce = nonce.wrapping_add(1);
+            // A process of another shape: more writers or fewer, and other source tasks, with whatever the one before left
+            // prepared, sealed or in doubt.
+            let graph = rescaled(rng, streams, &sinks);
+            seen.rescaled_over_unfinished += u64::from(differs_with_unfinished(&world, &graph));
             hosts.push(Host::start(&world, &graph, settings.clone(), nonce));
         }
     }
     hosts.clear();
-    finish(seed, &mut world, &graph, &settings, nonce, tasks);
+    finish(seed, &mut world, &sinks, &settings, nonce, streams);
     for destination in world.destinations.values() {
         seen.released += destination.released.len() as u64;
     }
@@ -125,6 +131,21 @@ fn life(seed: u64, seen: &mut Seen) {
 fn count_answered(seed: u64, host: &Host) -> u64 {
     assert!(host.answers.values().all(Option::is_some), "seed {seed}: {:?}", host.answers);
     host.answers.values().filter(|answer| matches!(answer, Some(Ok(_)))).count() as u64
+}
+
+/// The same sinks with another number of writers, and another number of source tasks.
+fn rescaled(rng: &mut Rng, streams: usize, sinks: &[(SinkId, Abilities)]) -> Graph {
+    let tasks = 1 + rng.below(streams + 1) as u32;
+    graph(tasks, sinks.iter().map(|(sink, can)| (sink.clone(), spec(1 + rng.below(4) as u32, can.clone()))).collect())
+}
+
+/// Whether a sink has sealed work without an end that was written by another number of writers.
+fn differs_with_unfinished(world: &World, graph: &Graph) -> bool {
+    let history = world.log.fold();
+    graph.sinks.iter().any(|(sink, spec)| {
+        let parts = |of| Some(history.seal(of)?.seal.sinks.get(sink)?.parts.len());
+        history.unfinished(sink).into_iter().any(|of| parts(of) != Some(spec.participants as usize))
+    })
 }
 
 fn land_late(dead: Host, world: &mut World, rng: &mut Rng) {
@@ -151,19 +172,20 @@ fn land_late(dead: Host, world: &mut World, rng: &mut Rng) {
 fn finish(
     seed: u64,
     world: &mut World,
-    graph: &tidegate_protocol::event::Graph,
+    sinks: &[(SinkId, Abilities)],
     settings: &tidegate_protocol::coordinator::Settings,
     nonce: u8,
-    tasks: usize,
+    streams: usize,
 ) {
     let rng = &mut Rng(seed ^ 1);
     let mut finished = false;
     'runs: for run in 0..4u8 {
-        let mut host = Host::start(world, graph, settings.clone(), nonce.wrapping_add(1 + run));
+        let graph = rescaled(rng, streams, sinks);
+        let mut host = Host::start(world, &graph, settings.clone(), nonce.wrapping_add(1 + run));
         for _ in 0..20_000 {
             if host.tasks.is_some() {
-                (0..tasks).for_each(|task| host.read(world, task, ROWS_PER_TASK));
-                host.end_input(ROWS_PER_TASK);
+                (0..streams).for_each(|stream| host.read(world, stream, ROWS_PER_STREAM));
+                host.end_input(ROWS_PER_STREAM);
             }
             host.one(world, rng, 0);
             match &host.ended {
@@ -183,7 +205,7 @@ fn finish(
     }
     assert!(finished);
     let mut expected: Vec<u64> =
-        (0..tasks as u64).flat_map(|task| (0..ROWS_PER_TASK).map(move |n| row(task, n))).collect();
+        (0..streams as u64).flat_map(|stream| (0..ROWS_PER_STREAM).map(move |n| row(stream, n))).collect();
     expected.sort_unstable();
     for (name, destination) in &world.destinations {
         assert_eq!(destination.violations, Vec::<String>::new(), "seed {seed}, sink {name}");
@@ -200,8 +222,12 @@ fn every_row_arrives_once_in_every_life() {
         life(seed, &mut seen);
     }
     if lives >= 600 {
-        let Seen { crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages, savepoints } = seen;
-        for count in [crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages, savepoints] {
+        let Seen { crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages, savepoints, .. } =
+            seen;
+        let rescaled = seen.rescaled_over_unfinished;
+        for count in
+            [crashes, zombies, seals, deleted, released, superseded, restarts, stops, pages, savepoints, rescaled]
+        {
             assert!(count > 20, "{seen:?}");
         }
     }

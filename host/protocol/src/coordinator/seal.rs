@@ -112,8 +112,7 @@ fn sink_cut(
     before: Option<&Seal>,
 ) -> Result<SinkCut, TaskFailure> {
     let ranges = KeyRange::split(spec.participants);
-    let old: Vec<&PartCut> =
-        before.and_then(|seal| seal.sinks.get(sink)).map(|cut| cut.parts.iter().collect()).unwrap_or_default();
+    let old = before.and_then(|seal| seal.sinks.get(sink));
     let mut parts = Vec::new();
     for (ordinal, range) in (0u32..).zip(ranges) {
         let Some(report) = barrier.parts.get(&(sink.clone(), ordinal)) else {
@@ -123,11 +122,11 @@ fn sink_cut(
             Some(prepared) => {
                 let checks = Checks { context, barrier, sink, spec, ordinal };
                 checks.prepared(report, prepared)?;
-                filled(ordinal, range, report, prepared, &old)
+                filled(ordinal, range, report, prepared, old)
             }
             // Nothing of it was left for the plugin.
             None if report.filtered.checked_add(report.rejected_in_write) == Some(report.rows_in) => {
-                empty(ordinal, range, report, &old)
+                empty(ordinal, range, report, old)
             }
             None => {
                 let rows = report.rows_in;
@@ -141,7 +140,7 @@ fn sink_cut(
     Ok(SinkCut { binding: spec.binding.clone(), parts })
 }
 
-fn filled(ordinal: u32, range: KeyRange, report: &Report, prepared: &Prepared, old: &[&PartCut]) -> PartCut {
+fn filled(ordinal: u32, range: KeyRange, report: &Report, prepared: &Prepared, old: Option<&SinkCut>) -> PartCut {
     // A plugin that answers without state has none to change: the old one stays, with what it speaks of.
     let (state, kept) = match &prepared.state {
         Some(state) => (vec![state.clone()], Vec::new()),
@@ -162,7 +161,7 @@ fn filled(ordinal: u32, range: KeyRange, report: &Report, prepared: &Prepared, o
     }
 }
 
-fn empty(ordinal: u32, range: KeyRange, report: &Report, old: &[&PartCut]) -> PartCut {
+fn empty(ordinal: u32, range: KeyRange, report: &Report, old: Option<&SinkCut>) -> PartCut {
     let (state, resources) = kept(range, old);
     PartCut {
         ordinal,
@@ -177,19 +176,21 @@ fn empty(ordinal: u32, range: KeyRange, report: &Report, old: &[&PartCut]) -> Pa
     }
 }
 
-/// State that overlaps the range, and the resources that it may speak of: they are pinned as long as it is kept (P5).
+/// What is known of the range's keys, and the resources that it may speak of: they are pinned as long as it is kept (P5).
 /// A part that has no state keeps nothing alive.
-fn kept(range: KeyRange, old: &[&PartCut]) -> (Vec<WriterState>, Vec<External>) {
-    let with_state = old.iter().filter(|part| part.state.iter().any(|state| state.range.overlaps(range)));
-    let mut states = Vec::new();
-    let mut resources = Vec::new();
-    for part in with_state {
-        states.extend(part.state.iter().filter(|state| state.range.overlaps(range)).cloned());
-        resources.extend(
-            part.resources.iter().filter(|resource| !resources.contains(*resource)).cloned().collect::<Vec<_>>(),
-        );
+fn kept(range: KeyRange, old: Option<&SinkCut>) -> (Vec<WriterState>, Vec<External>) {
+    let Some(old) = old else { return (Vec::new(), Vec::new()) };
+    let speaks = |part: &&PartCut| {
+        let owned = part.range.shared(range);
+        owned.is_some_and(|owned| part.state.iter().any(|state| state.range.overlaps(owned)))
+    };
+    let mut resources: Vec<External> = Vec::new();
+    for resource in old.parts.iter().filter(speaks).flat_map(|part| &part.resources) {
+        if !resources.contains(resource) {
+            resources.push(resource.clone());
+        }
     }
-    (states, resources)
+    (old.writer_states(range), resources)
 }
 
 fn malformed(sink: &SinkId, spec: &SinkSpec, ordinal: u32, message: &str) -> TaskFailure {

@@ -7,7 +7,7 @@ use super::compare;
 use super::{Coordinator, Phase};
 use crate::event::{Effect, End, Mismatch, Notice, Refusal, Restored, TaskFailure, Timer};
 use crate::fault::Remedy;
-use crate::ids::{EpochRef, RunId, SinkId};
+use crate::ids::{EpochRef, KeyRange, RunId, SinkId};
 use crate::plugin::{AtomicScope, CallFault, Position};
 use crate::record::{Body, Choice, Decision, MismatchPolicy, Open};
 
@@ -388,8 +388,7 @@ impl Coordinator {
         let operators =
             seal.into_iter().flat_map(|s| &s.operators).filter(|(id, _)| self.graph.operators.contains_key(id));
         let writers = seal.into_iter().flat_map(|s| &s.sinks).filter(|(id, _)| self.graph.sinks.contains_key(id));
-        let writers = writers
-            .map(|(sink, cut)| (sink.clone(), cut.parts.iter().flat_map(|part| part.state.iter().cloned()).collect()));
+        let writers = writers.map(|(sink, cut)| (sink.clone(), cut.writer_states(KeyRange::ALL)));
         let restored = Restored {
             run,
             from,

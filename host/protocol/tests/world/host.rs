@@ -2,21 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use tidegate_protocol::coordinator::{Coordinator, Settings};
 use tidegate_protocol::event::{
     Effect, End, Event, Graph, RequestRefused, Restored, SourceProgress, TaskFailure, Timer,
 };
 use tidegate_protocol::history::History;
-use tidegate_protocol::ids::{Epoch, EpochRef, Nonce, PartId, SinkId};
+use tidegate_protocol::ids::{Epoch, EpochRef, KeyRange, Nonce, PartId, SinkId};
 use tidegate_protocol::plugin::{
     Call, CallFault, Committable, ErrorKind, External, FaultKind, Orphan, OrphanPage, Orphans, Outcome, PluginError,
-    Prepared,
+    Prepared, WriterState,
 };
 use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::CutReason;
 
 use super::rng::Rng;
-use super::{World, body_bytes, pipeline, source};
+use super::{World, body_bytes, pipeline, sampled_keys, source};
 
 pub struct Host {
     pub coordinator: Coordinator,
@@ -38,10 +39,11 @@ pub enum Todo {
 
 pub struct Tasks {
     epoch: Epoch,
-    /// Rows read so far, per task.
+    /// Rows read so far, per stream.
     pub read: Vec<u64>,
+    /// Rows read since the last cut, per stream.
     rows: Vec<u64>,
-    /// Rows of each partition that moved since the last cut, per task.
+    /// Rows of each partition that moved since the last cut, per stream.
     moved: Vec<BTreeMap<String, u64>>,
     /// Rows per sink and participant of the epoch being written.
     buffers: BTreeMap<(SinkId, u32), Vec<u64>>,
@@ -238,9 +240,9 @@ impl Host {
                 }
                 for destination in world.destinations.values() {
                     let rows = destination.rows();
-                    for (task, read) in (0..).zip(rows_read(&cut.partitions, self.graph.sources[&source()].tasks)) {
+                    for (stream, read) in (0..).zip(rows_read(&cut.partitions, world.streams)) {
                         for n in 0..read {
-                            assert!(rows.binary_search(&row(task, n)).is_ok(), "P11: published before committed");
+                            assert!(rows.binary_search(&row(stream, n)).is_ok(), "P11: published before committed");
                         }
                     }
                 }
@@ -256,20 +258,20 @@ impl Host {
     }
 
     fn open(&self, world: &World, restored: Restored) -> Tasks {
-        let tasks = self.graph.sources[&source()].tasks;
         let none = Positions::new();
+        check_restored(world, &self.graph, &restored);
         let before = restored.sources.get(&source()).map_or(&none, |cut| &cut.partitions);
         world.log.load(before);
         let known = before.entries().expect("all pages are there");
-        let new = |task: &u32| {
-            let all = (0..world.partitions).map(|partition| (partition_name(*task, partition), 0));
+        let new = |stream: u32| {
+            let all = (0..world.partitions).map(|partition| (partition_name(stream, partition), 0));
             all.filter(|(name, _)| known.get(name).is_none()).collect()
         };
         Tasks {
             epoch: restored.first_epoch,
-            read: rows_read(before, tasks),
-            moved: (0..tasks).map(|task| new(&task)).collect(),
-            rows: vec![0; tasks as usize],
+            read: rows_read(before, world.streams),
+            moved: (0..world.streams).map(new).collect(),
+            rows: vec![0; world.streams as usize],
             buffers: BTreeMap::new(),
             busy: false,
             ended: false,
@@ -277,14 +279,14 @@ impl Host {
         }
     }
 
-    /// A source task reads one row; every sink stages it.
-    pub fn read(&mut self, world: &mut World, task: usize, limit: u64) {
-        let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.read[task] < limit) else { return };
-        let row = row(task as u64, tasks.read[task]);
-        let partition = tasks.read[task] % world.partitions;
-        tasks.moved[task].insert(partition_name(task as u32, partition), tasks.read[task] / world.partitions + 1);
-        tasks.read[task] += 1;
-        tasks.rows[task] += 1;
+    /// The source task that has the stream reads one of its rows; every sink stages it.
+    pub fn read(&mut self, world: &mut World, stream: usize, limit: u64) {
+        let Some(tasks) = self.tasks.as_mut().filter(|tasks| tasks.read[stream] < limit) else { return };
+        let row = row(stream as u64, tasks.read[stream]);
+        let partition = tasks.read[stream] % world.partitions;
+        tasks.moved[stream].insert(partition_name(stream as u32, partition), tasks.read[stream] / world.partitions + 1);
+        tasks.read[stream] += 1;
+        tasks.rows[stream] += 1;
         let busy = std::mem::replace(&mut tasks.busy, true);
         for (sink, spec) in &self.graph.sinks {
             let ordinal = ((row / 8 + row % 8) % u64::from(spec.participants)) as u32;
@@ -319,13 +321,16 @@ impl Host {
     fn barrier(&mut self, world: &World, epoch: Epoch) {
         let Some(tasks) = self.tasks.as_mut() else { return };
         assert_eq!(tasks.epoch, epoch);
-        for task in 0..tasks.read.len() {
-            let moved = std::mem::take(&mut tasks.moved[task]).into_iter();
+        let count = self.graph.sources[&source()].tasks as usize;
+        for task in 0..count {
+            let mine = (task..tasks.read.len()).step_by(count);
+            let moved: BTreeMap<_, _> =
+                mine.clone().flat_map(|stream| std::mem::take(&mut tasks.moved[stream])).collect();
             let progress = SourceProgress {
-                moved: moved.map(|(name, rows)| (name, position(rows, world.partitions))).collect(),
+                moved: moved.into_iter().map(|(name, rows)| (name, position(rows, world.partitions))).collect(),
                 ended: tasks.ended,
                 watermark: None,
-                rows: std::mem::take(&mut tasks.rows[task]),
+                rows: mine.map(|stream| std::mem::take(&mut tasks.rows[stream])).sum(),
                 dead_lettered: 0,
                 schema: None,
             };
@@ -335,7 +340,13 @@ impl Host {
             for ordinal in 0..spec.participants {
                 let rows = tasks.buffers.remove(&(sink.clone(), ordinal)).unwrap_or_default();
                 let part = PartId::mint(&pipeline(), sink, tasks.run, epoch, ordinal, 1);
-                let prepared = (!rows.is_empty()).then(|| prepared(part, rows.len() as u64));
+                let range = KeyRange::split(spec.participants)[ordinal as usize];
+                let mut prepared = (!rows.is_empty()).then(|| prepared(part, rows.len() as u64));
+                if let Some(prepared) = prepared.as_mut().filter(|_| spec.abilities.reconcile) {
+                    // Sinks of this world that can reconcile have state: the epoch in which it was last written.
+                    let body = Bytes::from(epoch.0.to_be_bytes().to_vec());
+                    prepared.state = Some(WriterState { range, version: 1, body });
+                }
                 if prepared.is_some() {
                     let staged = &world.destinations[sink].staged;
                     // A zombie may stage again what a newer run gave back; it can never seal it.
@@ -395,28 +406,45 @@ pub fn staged_file(short: &str) -> External {
     External { kind: "file".to_owned(), name: short.to_owned(), expires_at: None }
 }
 
-pub fn partition_name(task: u32, partition: u64) -> String {
-    format!("{task}/{partition}")
+pub fn partition_name(stream: u32, partition: u64) -> String {
+    format!("{stream}/{partition}")
 }
 
 fn position(rows: u64, partitions: u64) -> String {
     if partitions == 1 { rows.to_string() } else { format!("{rows} {}", "-".repeat(600)) }
 }
 
-/// How many rows each task has read when its partitions, read in turn, stand there.
-pub fn rows_read(positions: &Positions, tasks: u32) -> Vec<u64> {
-    let mut read = vec![0; tasks as usize];
+/// How many rows of each stream were read when its partitions, read in turn, stand there.
+pub fn rows_read(positions: &Positions, streams: u32) -> Vec<u64> {
+    let mut read = vec![0; streams as usize];
     for (name, text) in positions.entries().expect("all pages are there").iter() {
-        let task: usize = name.split('/').next().and_then(|task| task.parse().ok()).expect("a task");
+        let stream: usize = name.split('/').next().and_then(|stream| stream.parse().ok()).expect("a stream");
         let rows: u64 = text.split(' ').next().and_then(|rows| rows.parse().ok()).expect("a number");
-        read[task] += rows;
+        read[stream] += rows;
     }
     read
 }
 
 /// Every row of the world is a number of its own.
-pub fn row(task: u64, n: u64) -> u64 {
-    n * 8 + task
+pub fn row(stream: u64, n: u64) -> u64 {
+    n * 8 + stream
+}
+
+/// What writers are told, each key once, is what the last writer of each key said before the checkpoint, whoever has the
+/// keys now.
+fn check_restored(world: &World, graph: &Graph, restored: &Restored) {
+    for (sink, spec) in &graph.sinks {
+        let told = restored.writers.get(sink).map(Vec::as_slice).unwrap_or_default();
+        for key in sampled_keys() {
+            let found: Vec<_> =
+                told.iter().filter(|state| state.range.first <= key && key <= state.range.last).collect();
+            assert!(found.len() <= 1, "writers of {sink} are told of key {key} more than once: {told:?}");
+            let said = restored.from.and_then(|of| world.log.said.get(&of)?.get(&(sink.clone(), key)));
+            let said = said.filter(|_| spec.abilities.reconcile).map(|epoch| epoch.0.to_be_bytes().to_vec());
+            let found = found.first().map(|state| state.body.to_vec());
+            assert_eq!(found, said, "what is told of key {key} of {sink}: {told:?}");
+        }
+    }
 }
 
 /// P5: nothing that a retained checkpoint or an unfinished commit names is released.

@@ -16,7 +16,7 @@ use destination::Destination;
 use tidegate_protocol::coordinator::Settings;
 use tidegate_protocol::event::{AppendResult, Graph, SinkSpec, SourceSpec};
 use tidegate_protocol::history::History;
-use tidegate_protocol::ids::{EpochRef, PipelineId, SinkId, Slot, SourceId};
+use tidegate_protocol::ids::{Epoch, EpochRef, PipelineId, RunId, SinkId, Slot, SourceId};
 use tidegate_protocol::plugin::{Abilities, AtomicScope, Orphans, Visibility};
 use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::{Binding, Body, Record, StateChunk};
@@ -84,6 +84,15 @@ pub struct SharedLog {
     pub sealed: BTreeSet<String>,
     /// Pages of positions, beside the log.
     pub pages: BTreeMap<StateChunk, Vec<u8>>,
+    /// At every seal, deleted ones too: of each sink and sampled key the epoch that its owner prepared last.
+    pub said: BTreeMap<EpochRef, BTreeMap<(SinkId, u32), Epoch>>,
+    /// The newest seal of each run, or what it descends from.
+    tips: BTreeMap<RunId, Option<EpochRef>>,
+}
+
+/// Keys at which states are compared: both ends, and all edges of up to four ranges.
+pub fn sampled_keys() -> impl Iterator<Item = u32> {
+    (0..=12u64).map(|twelfth| ((1u64 << 32) * twelfth / 12).min(u64::from(u32::MAX)) as u32)
 }
 
 impl SharedLog {
@@ -104,11 +113,35 @@ impl SharedLog {
             }
         }
         self.records.insert(record.slot, kept);
+        self.follow(record);
         if let Body::Seal(seal) = &record.body {
             let committables = seal.sinks.values().flat_map(|cut| &cut.parts).filter_map(|p| p.committable.as_ref());
             self.sealed.extend(committables.map(|committable| committable.part.short.clone()));
         }
         AppendResult::Created
+    }
+
+    /// Keeps account of who said what last.
+    fn follow(&mut self, record: &Record) {
+        match &record.body {
+            Body::Open(open) => _ = self.tips.insert(record.run, open.parent),
+            Body::Seal(seal) => {
+                let before = self.tips.get(&record.run).copied().flatten();
+                let mut said = before.and_then(|of| self.said.get(&of)).cloned().unwrap_or_default();
+                for (sink, part) in
+                    seal.sinks.iter().flat_map(|(sink, cut)| cut.parts.iter().map(move |part| (sink, part)))
+                {
+                    let owned = sampled_keys().filter(|key| part.range.first <= *key && *key <= part.range.last);
+                    if part.committable.is_some() {
+                        said.extend(owned.map(|key| ((sink.clone(), key), seal.epoch)));
+                    }
+                }
+                let of = EpochRef { run: record.run, epoch: seal.epoch };
+                self.said.insert(of, said);
+                self.tips.insert(record.run, Some(of));
+            }
+            _ => {}
+        }
     }
 
     /// What is in memory is put beside the log; what is not must be there.
@@ -177,8 +210,10 @@ impl SharedLog {
 pub struct World {
     pub log: SharedLog,
     pub destinations: BTreeMap<SinkId, Destination>,
-    /// How many partitions each source task reads, in turn. With more than one their positions are long, so that they
-    /// do not stay in the records.
+    /// How many streams of rows there are. Whatever the number of source tasks is, one task reads each.
+    pub streams: u32,
+    /// How many partitions each stream has, read in turn. With more than one their positions are long, so that they do
+    /// not stay in the records.
     pub partitions: u64,
 }
 

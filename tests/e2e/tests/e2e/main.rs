@@ -13,6 +13,7 @@ mod moving;
 mod orphans;
 mod places;
 mod readers;
+mod rescale;
 mod savepoints;
 mod secrets;
 mod sources;

@@ -50,7 +50,8 @@ fn life(seed: u64, seen: &mut Seen) {
         sinks.push((sink(name), can));
     }
     let partitions = if seed.is_multiple_of(4) { 40 } else { 1 };
-    let mut world = World { log: SharedLog::default(), destinations, streams: streams as u32, partitions };
+    let mut world =
+        World { log: SharedLog::default(), destinations, streams: streams as u32, partitions, states: seed % 3 != 1 };
     let mut settings = settings();
     settings.retain_count = 1 + rng.below(3) as u32;
     let mut nonce = 1u8;

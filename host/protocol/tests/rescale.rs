@@ -27,6 +27,7 @@ fn newest_seal(world: &World) -> Seal {
 #[test]
 fn f43_state_that_writers_keep_after_a_rescale_does_not_grow_with_empty_epochs() {
     let (mut world, graph) = one_sink(abilities());
+    world.states = true;
     for (nonce, writers) in (1..).zip([1, 4, 3, 4, 2, 4]) {
         let mut host = started(&mut world, &with_writers(&graph, writers), nonce);
         for _ in 0..12 {

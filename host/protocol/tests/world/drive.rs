@@ -20,7 +20,7 @@ pub fn sinks(list: Vec<(&str, Abilities)>) -> (World, Graph) {
     let destinations: BTreeMap<_, _> =
         list.iter().map(|(name, can)| (sink(name), Destination::new(can.atomic_scope, can.fence))).collect();
     let specs = list.into_iter().map(|(name, can)| (sink(name), spec(2, can))).collect();
-    (World { log: SharedLog::default(), destinations, streams: 1, partitions: 1 }, graph(1, specs))
+    (World { log: SharedLog::default(), destinations, streams: 1, partitions: 1, states: false }, graph(1, specs))
 }
 
 pub fn everything(_: &Effect) -> bool {

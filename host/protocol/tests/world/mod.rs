@@ -215,6 +215,8 @@ pub struct World {
     /// How many partitions each stream has, read in turn. With more than one their positions are long, so that they do
     /// not stay in the records.
     pub partitions: u64,
+    /// Writers have state: the epoch that they prepared last. What they are told of it is compared.
+    pub states: bool,
 }
 
 pub fn body_bytes() -> Bytes {

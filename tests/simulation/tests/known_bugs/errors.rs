@@ -28,11 +28,11 @@ async fn b48_a_trap_in_commit_is_never_taken_for_success() {
             let mut scene = Scene::of(Kind { reconcile, ..Kind::register() });
             scene.out().script().then(Call::Commit, vec![act.clone(); 30]);
             let end = scene.live_to_end().await;
-            assert!(!matches!(end, End::Finished | End::Stopped), "{act:?}: {end:?}");
+            assert!(!matches!(end, End::Finished | End::Stopped), "P4: taken for done: {act:?}: {end:?}");
             let told = scene.notices(|notice| matches!(notice, Notice::InDoubt { .. }));
-            assert!(told > 0 || act == Act::HostPanic, "a person can see it");
+            assert!(told > 0 || act == Act::HostPanic, "P4: silence about what is in doubt");
             let waiting = scene.history().unfinished(&sink_id("out")).len();
-            assert!(waiting > 0 && scene.out().visible().is_empty(), "{waiting} epochs wait, and nothing is there");
+            assert!(waiting > 0 && scene.out().visible().is_empty(), "P4: {waiting} epochs wait, and nothing is there");
             scene.out().script().clear();
             scene.finish().await;
             scene.assert_each_row_once();
@@ -50,13 +50,13 @@ async fn b49_rows_that_a_writer_lost_do_not_get_a_checkpoint() {
             pipeline.sinks[0].plugin = Arc::new(Wrapped::new(inner, Quirk::Swallows));
         })
         .await;
-    let End::Failed(TaskFailure::Plugin(_, fault)) = &report.end else { scene.fail(&format!("{:?}", report.end)) };
-    assert!(fault.message.contains("accounts for"), "it says what is missing: {fault}");
-    assert_eq!((report.progress.epochs_sealed, scene.out().visible().len()), (0, 0), "nothing was sealed with it");
+    let End::Failed(TaskFailure::Plugin(_, fault)) = &report.end else { scene.fail(&format!("P12: {:?}", report.end)) };
+    assert!(fault.message.contains("accounts for"), "P12: it says what is missing: {fault}");
+    assert_eq!((report.progress.epochs_sealed, scene.out().visible().len()), (0, 0), "P12: nothing is sealed with it");
     // One that counts a row too many is believed no more.
     scene.out().script().plan(Call::Prepare, 5, Act::WrongRows);
     let end = scene.live_to_end().await;
-    assert!(matches!(end, End::Failed(TaskFailure::Plugin(..))), "{end:?}");
+    assert!(matches!(end, End::Failed(TaskFailure::Plugin(..))), "P12: {end:?}");
     scene.finish().await;
     scene.assert_each_row_once();
 }
@@ -71,8 +71,8 @@ async fn b50_no_checkpoint_is_complete_while_the_destination_is_down() {
             let checkpoint = scene.history().newest_seal();
             scene.out().script().then(call, vec![act.clone(); 400]);
             let end = scene.live_to_end().await;
-            assert!(matches!(end, End::Failed(_)), "{call} {act:?}: {end:?}");
-            assert_eq!(scene.history().newest_seal(), checkpoint, "{call} {act:?}: no checkpoint");
+            assert!(matches!(end, End::Failed(_)), "P3: {call} {act:?}: {end:?}");
+            assert_eq!(scene.history().newest_seal(), checkpoint, "P3: a checkpoint without its rows: {call} {act:?}");
             scene.out().script().clear();
             scene.finish().await;
             scene.assert_each_row_once();
@@ -95,7 +95,7 @@ async fn b51_an_outcome_that_is_missing_is_not_known() {
             scene.assert_each_row_once();
             let partly = act == Act::Partly && kind.scope == AtomicScope::Sink;
             let told = scene.notices(|notice| matches!(notice, Notice::InDoubt { .. }));
-            assert!(told > 0 || partly, "{} {act:?}: it was in doubt", kind.name);
+            assert!(told > 0 || partly, "P4: {} {act:?}: it was in doubt", kind.name);
         }
     }
 }
@@ -127,14 +127,14 @@ async fn b54_a_permanent_refusal_waits_for_a_recorded_decision() {
     scene.out().script().plan(Call::Commit, 3, Act::Answer(refusal("not-for-you")));
     let end = scene.live_to_end().await;
     let first = scene.blocked(&end);
-    assert!(matches!(&first[..], [(_, _, Blocked::Rejected(error))] if error.code == "not-for-you"), "{first:?}");
+    assert!(matches!(&first[..], [(_, _, Blocked::Rejected(error))] if error.code == "not-for-you"), "P4: {first:?}");
     // Started again without a decision, it waits as before, and nothing is sent.
     let calls = commit_calls(&scene);
     for _ in 0..3 {
         let end = scene.live_to_end().await;
-        assert_eq!(scene.blocked(&end), first);
+        assert_eq!(scene.blocked(&end), first, "P2: only a decision ends it");
     }
-    assert_eq!(commit_calls(&scene), calls, "nothing is sent before a person decided");
+    assert_eq!(commit_calls(&scene), calls, "P2: nothing is sent before a person decided");
     let rows: usize = scene
         .history()
         .seal(first[0].1)
@@ -157,16 +157,20 @@ async fn b55_work_that_expires_is_announced_and_then_waits_for_a_person() {
     scene.out().script().then(Call::Commit, vec![Act::Error(ErrorKind::Retryable); 10_000]);
     let end = scene.live_to_end().await;
     let blocked = scene.blocked(&end);
-    assert!(matches!(&blocked[..], [(_, _, Blocked::Rejected(error))] if error.code == "expired"), "{blocked:?}");
+    assert!(matches!(&blocked[..], [(_, _, Blocked::Rejected(error))] if error.code == "expired"), "P4: {blocked:?}");
     let soon = scene.notices(|notice| matches!(notice, Notice::ExpiresSoon { .. }));
-    assert!(soon >= 3, "every waiting epoch was announced when half of its life was gone: {soon}");
+    assert!(soon >= 3, "P4: silence about work that expires; half of its life was gone for 3, {soon} were told");
     let elapsed = scene.world.elapsed_ms();
     assert!((4_000..5_000).contains(&elapsed), "it ended when the first expired, after {elapsed} ms");
     // It does not start over and over.
     let calls = commit_calls(&scene);
     scene.out().script().clear();
     let end = scene.live_to_end().await;
-    assert_eq!((scene.blocked(&end), commit_calls(&scene)), (blocked.clone(), calls), "it waits, and sends nothing");
+    assert_eq!(
+        (scene.blocked(&end), commit_calls(&scene)),
+        (blocked.clone(), calls),
+        "P4: it waits, and sends nothing"
+    );
     // A person may have it sent all the same; here the destination has dropped it.
     scene.resolve("try-it", &blocked[0].0, blocked[0].1, true);
     let end = scene.live_to_end().await;
@@ -176,7 +180,7 @@ async fn b55_work_that_expires_is_announced_and_then_waits_for_a_person() {
     let given_up = give_up_and_finish(&mut scene, end).await;
     assert!(given_up >= 2, "{given_up} epochs had expired");
     let twice = scene.seen(scene.out()).into_values().filter(|count| *count > 1).count();
-    assert_eq!(twice, 0);
+    assert_eq!(twice, 0, "P1: {twice} rows came twice");
     scene.assert_promises(true);
 }
 
@@ -218,7 +222,7 @@ async fn b57_a_lost_answer_of_a_commit_that_worked_repeats_nothing_at_any_kind()
         scene.claim(!staging || twice == 0, &format!("P1 at {name}: {twice} rows came twice"));
         if scene.spec.guarantee(None).delivery == Delivery::ExactlyOnce {
             exact += 1;
-            scene.claim(end == End::Finished, &format!("{name}: {end:?}"));
+            scene.claim(end == End::Finished, &format!("P1: {name} promises exactly once and ends with {end:?}"));
             scene.assert_each_row_once();
         } else {
             scene.assert_promises(end == End::Finished);
@@ -260,7 +264,11 @@ async fn b61_a_write_that_failed_is_not_repeated_within_its_epoch() {
             pipeline.sinks[0].plugin = Arc::new(Wrapped::new(inner, Quirk::FailsBehindWrite));
         })
         .await;
-    assert_eq!((report.end, report.progress.runs), (End::Finished, 3), "two runs were given up");
+    assert_eq!(
+        (report.end, report.progress.runs),
+        (End::Finished, 3),
+        "P1: each failed write ends its run, and the third finishes"
+    );
     scene.assert_each_row_once();
 }
 
@@ -282,7 +290,7 @@ async fn b64_the_end_of_a_bounded_input_gives_back_nothing_that_is_sealed() {
     scene.spec.settings.interval_ms = 3_600_000;
     scene.out().script().then(Call::Commit, vec![Act::Error(ErrorKind::Retryable); 4]);
     let end = scene.live_to_end().await;
-    assert!(matches!(end, End::StoppedInDoubt { .. }), "{end:?}");
+    assert!(matches!(end, End::StoppedInDoubt { .. }), "P4: what is not committed is not done: {end:?}");
     tokio::time::sleep(Duration::from_secs(3_600)).await;
     scene.finish().await;
     scene.assert_each_row_once();
@@ -303,12 +311,12 @@ async fn b65_a_row_that_cannot_be_written_is_never_dropped_in_silence() {
             .live_changed(|pipeline| pipeline.sources[0].on_bad_row = tidegate_pipeline::spec::OnBadRow::Stop)
             .await;
         let End::Failed(TaskFailure::BadRow { message }) = &report.end else {
-            scene.fail(&format!("{:?}", report.end))
+            scene.fail(&format!("P12: {:?}", report.end))
         };
         assert!(message.len() > 20, "{message}");
         let good = scene.expected();
         let seen: BTreeSet<String> = scene.seen(scene.out()).into_keys().collect();
-        assert!(seen.is_subset(&good) && seen.len() < good.len(), "what is behind it is not read over");
+        assert!(seen.is_subset(&good) && seen.len() < good.len(), "P12: what is behind it is not read over");
         // With a dead-letter sink every row is in one of the two, once.
         let mut scene = Scene::register().rows(rows());
         scene.spec.sinks[0].destination = scene.out().clone().rejecting(all);

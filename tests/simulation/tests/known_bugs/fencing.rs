@@ -78,7 +78,7 @@ async fn b68_of_two_hosts_that_start_at_once_one_goes_on() {
         let ends = [end(&scene, one), end(&scene, other)];
         let finished = ends.iter().filter(|end| **end == End::Finished).count();
         let outdone = ends.iter().filter(|end| matches!(end, End::Superseded(_))).count();
-        scene.claim((finished, outdone) == (1, 1), &format!("neither both nor none: {ends:?}"));
+        scene.claim((finished, outdone) == (1, 1), &format!("P7: one goes on, neither both nor none: {ends:?}"));
         scene.assert_each_row_once();
     }
     // One that got it and died keeps nobody out.
@@ -103,7 +103,7 @@ async fn b69_a_commit_is_not_repeated_behind_the_window_in_which_it_is_recognise
         tokio::time::sleep(Duration::from_secs(5)).await;
         let end = scene.live_to_end().await;
         let blocked = scene.blocked(&end);
-        assert!(matches!(&blocked[..], [(_, _, Blocked::CannotAsk(_))]), "{blocked:?}");
+        assert!(matches!(&blocked[..], [(_, _, Blocked::CannotAsk(_))]), "P4: {blocked:?}");
         assert_eq!(scene.seen(scene.out()).into_values().sum::<u32>() as usize, seen, "P1: it was not sent again");
         // A person finds the rows there.
         scene.resolve("they-are-there", &blocked[0].0, blocked[0].1, false);
@@ -119,14 +119,14 @@ async fn b69_a_commit_is_not_repeated_behind_the_window_in_which_it_is_recognise
     scene.assert_each_row_once();
     // A sleeper cannot be kept out where there is no fence, and a window shorter than the host's own tries is none.
     let promised = |kind: Kind| Scene::of(kind).spec.guarantee(None);
-    assert_eq!(promised(kind.clone()).delivery, Delivery::ExactlyOnce);
+    assert_eq!(promised(kind.clone()).delivery, Delivery::ExactlyOnce, "P9");
     for (weak, words) in [
         (Kind { fence: false, ..kind.clone() }, "lands a second time"),
         (Kind { marker_retention: Some(500), ..kind.clone() }, "may be asked about one for"),
     ] {
         let guarantee = promised(weak);
-        assert_eq!(guarantee.delivery, Delivery::AtLeastOnce);
-        assert!(guarantee.reasons.iter().any(|reason| reason.contains(words)), "{:?}", guarantee.reasons);
+        assert_eq!(guarantee.delivery, Delivery::AtLeastOnce, "P9: {:?}", guarantee.reasons);
+        assert!(guarantee.reasons.iter().any(|reason| reason.contains(words)), "P9: {:?}", guarantee.reasons);
     }
 }
 
@@ -141,14 +141,14 @@ async fn b70_a_stop_commits_and_what_a_dead_run_left_open_is_given_back() {
         let history = scene.history();
         let savepoint = history.savepoints()["before"];
         let ended = history.checkpoints().all(|epoch| epoch.ended());
-        assert!(ended && history.seal(savepoint).is_some(), "all that was sealed is committed, the savepoint too");
-        assert_eq!(scene.out().staged(), Vec::<String>::new(), "nothing is left open for readers to wait for");
+        assert!(ended && history.seal(savepoint).is_some(), "P4: all that was sealed is committed, the savepoint too");
+        assert_eq!(scene.out().staged(), Vec::<String>::new(), "P4: a stop leaves something open");
         // A job that is cancelled hard, with work prepared and not sealed.
         scene.out().script().plan(Call::Prepare, 5, Act::CrashAfter);
         scene.live_until_death().await;
         assert!(!scene.out().staged().is_empty(), "it leaves something open");
         scene.finish().await;
-        assert_eq!(scene.out().staged(), Vec::<String>::new(), "it was given back");
+        assert_eq!(scene.out().staged(), Vec::<String>::new(), "P4: what a dead run left open is not given back");
         scene.assert_each_row_once();
     }
 }
@@ -171,8 +171,8 @@ async fn b72_a_restart_does_not_probe_more_with_every_crash() {
             calls.push(made(&scene) - before);
         }
         let (first, last) = (calls[1], calls[14]);
-        assert!(last <= first, "{kind}: the calls of each start: {calls:?}");
-        assert!(scene.out().staged().len() <= 4, "{kind}: {:?}", scene.out().staged());
+        assert!(last <= first, "P6: {kind}: the calls of each start: {calls:?}");
+        assert!(scene.out().staged().len() <= 4, "P6: {kind}: {:?}", scene.out().staged());
         scene.finish().await;
         scene.assert_each_row_once();
     }
@@ -197,7 +197,7 @@ async fn b73_more_names_than_the_destination_bears_are_told_before_the_start() {
     let reasons = told(Some(172_799), 1_000);
     assert!(
         matches!(&reasons[..], [reason] if reason.contains("172800") && reason.contains("interval")),
-        "{reasons:?}"
+        "P9: {reasons:?}"
     );
     // And that is really what it may make: one name for each writer and epoch, none for one without rows, none for a retry.
     let mut scene = Scene::register();
@@ -215,7 +215,7 @@ async fn b73_more_names_than_the_destination_bears_are_told_before_the_start() {
         .collect();
     let journal = scene.store.journal();
     let seals = journal.durable().filter(|entry| matches!(entry.record.body, tidegate_protocol::record::Body::Seal(_)));
-    assert!(begun.len() <= 2 * seals.count(), "{begun:?}");
+    assert!(begun.len() <= 2 * seals.count(), "P9: more names than told: {begun:?}");
     assert_eq!(begun.iter().collect::<BTreeSet<_>>().len(), begun.len());
 }
 
@@ -230,9 +230,9 @@ async fn b75_a_conflict_with_another_program_waits_for_a_person() {
     let ended = scene.live_to_end().await;
     let blocked = scene.blocked(&ended);
     let is_conflict = |why: &Blocked| matches!(why, Blocked::Rejected(error) if error.cause() == Some(Cause::Conflict));
-    assert!(matches!(&blocked[..], [(sink, _, why)] if *sink == sink_id("out") && is_conflict(why)), "{blocked:?}");
+    assert!(matches!(&blocked[..], [(sink, _, why)] if *sink == sink_id("out") && is_conflict(why)), "P4: {blocked:?}");
     // The other sink was not held up by it: it has all that was sealed.
-    assert!(scene.history().unfinished(&sink_id("beside")).is_empty());
+    assert!(scene.history().unfinished(&sink_id("beside")).is_empty(), "P4: one sink holds up the other");
     assert!(scene.history().unfinished(&sink_id("out")).len() > 1);
     // When the other program is done with it, the same work is committed, once.
     scene.resolve("it-is-done", &blocked[0].0, blocked[0].1, true);

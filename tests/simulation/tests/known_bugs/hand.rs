@@ -30,6 +30,7 @@ fn pipeline() -> PipelineId {
 impl Hand {
     /// A run that is ready to read.
     pub(crate) fn new(settings: Settings) -> Self {
+        crate::scene::tell_broken_promises();
         let source = SourceSpec { tasks: 1, replayable: true, bounded: false };
         let binding = Binding {
             plugin: "sha256:p".to_owned(),

@@ -28,7 +28,7 @@ async fn b14_a_commit_keeps_its_id_through_a_restart_under_another_run() {
         scene.finish().await;
         scene.assert_each_row_once();
         let known = scene.count(scene.out(), |did| matches!(did, Did::KnownAlready { .. }));
-        assert!(known >= 3, "each lost answer was recognised when it was sent again: {known}");
+        assert!(known >= 3, "P1: each lost answer was recognised when it was sent again: {known}");
     }
 }
 
@@ -48,7 +48,7 @@ async fn b15_a_start_without_its_log_is_refused_and_nothing_is_taken_for_done() 
     let lost = std::mem::replace(&mut scene.store, SimStore::object(&scene.world));
     for _ in 0..3 {
         let end = scene.live_to_end().await;
-        assert!(matches!(refused(&scene, end), Mismatch::Foreign { .. }));
+        assert!(matches!(refused(&scene, end), Mismatch::Foreign { .. }), "P8: refused as foreign");
     }
     let journal = scene.out().journal();
     let changes = journal.entries[before..].iter().filter(|entry| !matches!(entry.did, Did::Observed { .. })).count();
@@ -74,8 +74,8 @@ async fn b16_going_back_to_a_savepoint_skips_no_row_of_the_new_line() {
     let fork = |policy, id: &str| Some((id.to_owned(), "a person".to_owned(), from, policy));
     scene.spec.settings.protocol.fork = fork(MismatchPolicy::AcceptLoss, "back-1");
     let end = scene.live_to_end().await;
-    assert!(matches!(refused(&scene, end), Mismatch::Ahead { .. }));
-    assert_eq!(scene.seen(scene.out()).len(), seen_before, "nothing changed");
+    assert!(matches!(refused(&scene, end), Mismatch::Ahead { .. }), "P8: refused as ahead");
+    assert_eq!(scene.seen(scene.out()).len(), seen_before, "P6: a refusal changes nothing");
     // Decided: rows behind the savepoint come again, whatever the destination holds of those epochs.
     scene.spec.settings.protocol.fork = fork(MismatchPolicy::AcceptDuplicates, "back-2");
     scene.finish().await;
@@ -111,7 +111,7 @@ async fn b19_every_end_of_the_input_is_an_epoch_of_its_own() {
         scene.spec.source = source;
         scene.finish().await;
         let seen = scene.seen(scene.out()).into_values().sum::<u32>();
-        assert_eq!(seen, 2 * rows, "rows that came behind an end are all there");
+        assert_eq!(seen, 2 * rows, "P1: rows that came behind an end are all there");
     }
     let journal = scene.store.journal();
     let ends = journal.durable().filter_map(|entry| match &entry.record.body {
@@ -120,7 +120,7 @@ async fn b19_every_end_of_the_input_is_an_epoch_of_its_own() {
     });
     let ends: Vec<_> = ends.collect();
     assert_eq!(ends.len(), 3, "three inputs with news: {ends:?}");
-    assert!(ends.is_sorted_by(|one, other| one < other), "{ends:?}");
+    assert!(ends.is_sorted_by(|one, other| one < other), "P1: {ends:?}");
     scene.assert_each_row_once();
 }
 
@@ -154,7 +154,7 @@ async fn b26_a_destination_that_another_log_filled_is_no_reason_to_skip_rows() {
     scene.store = SimStore::object(&scene.world);
     scene.told.clear();
     let end = scene.live_to_end().await;
-    assert!(matches!(refused(&scene, end), Mismatch::Foreign { .. }), "loudly");
+    assert!(matches!(refused(&scene, end), Mismatch::Foreign { .. }), "P8: refused as foreign, loudly");
     let decision = ("take-it-over".to_owned(), "a person".to_owned(), MismatchPolicy::AcceptDuplicates);
     scene.spec.settings.protocol.mismatch.insert(sink_id("out"), decision);
     scene.finish().await;
@@ -183,7 +183,7 @@ async fn b27_two_logs_that_count_alike_do_not_share_an_id() {
     assert_eq!(all.len(), parts.len(), "P8: no id was used by both");
     assert!(all.len() > first.len());
     let counts: BTreeSet<u32> = scene.seen(scene.out()).into_values().collect();
-    assert_eq!(counts, BTreeSet::from([2]), "nothing of the second was taken for done");
+    assert_eq!(counts, BTreeSet::from([2]), "P8: nothing of the second is taken for done");
 }
 
 /// Enforced by the ability `marker-survives-foreign-writers`: the guarantee hangs on it (`guarantee::sink_guarantee`).
@@ -203,13 +203,13 @@ async fn b29_foreign_commits_between_epochs_do_not_hide_a_marker() {
     let kind = Kind { marker_survives_foreign_writers: false, ..Kind::register() };
     let mut scene = Scene::of(kind);
     let guarantee = scene.spec.guarantee(None);
-    assert_eq!(guarantee.delivery, Delivery::AtLeastOnce);
+    assert_eq!(guarantee.delivery, Delivery::AtLeastOnce, "P9: {:?}", guarantee.reasons);
     let words = guarantee.require(Delivery::ExactlyOnce).expect_err("refused");
-    assert!(words.contains("can erase its commit markers"), "{words}");
+    assert!(words.contains("can erase its commit markers"), "P9: {words}");
     scene.live_until_crash(Moment::Sealed, 4).await;
     scene.out().foreign_write();
     let end = scene.live_to_end().await;
-    assert!(matches!(refused(&scene, end), Mismatch::Behind { .. }));
+    assert!(matches!(refused(&scene, end), Mismatch::Behind { .. }), "P8: refused as behind");
     scene.assert_promises(false);
 }
 
@@ -223,7 +223,7 @@ async fn b32_prepared_work_of_an_unknown_seal_is_not_given_back() {
             // The first append is that of `open`.
             scene.store.fail_append(seal, fault.clone());
             let end = scene.live_to_end().await;
-            assert!(matches!(end, End::StoreFailed(_)), "{end:?}");
+            assert!(matches!(end, End::StoreFailed(_)), "P4: an unknown seal ends the run: {end:?}");
             scene.finish().await;
             scene.assert_each_row_once();
         }
@@ -243,5 +243,5 @@ async fn b34_two_sinks_with_equal_settings_share_nothing() {
         let parts = scene.staged_parts(&scene.spec.sinks[sink].destination);
         parts.into_iter().map(|part| part.short).collect::<BTreeSet<_>>()
     };
-    assert!(!names(0).is_empty() && names(0).is_disjoint(&names(1)));
+    assert!(!names(0).is_empty() && names(0).is_disjoint(&names(1)), "P8: two sinks share a name");
 }

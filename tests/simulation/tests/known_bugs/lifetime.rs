@@ -32,7 +32,7 @@ async fn b01_writer_never_finalises_a_stream_that_a_checkpoint_names() {
     scene.finish().await;
     scene.assert_each_row_once();
     let gone = scene.count(scene.out(), |did| matches!(did, Did::NothingToCommit { .. }));
-    assert_eq!(gone, 0, "whatever a checkpoint names was there when it was committed");
+    assert_eq!(gone, 0, "P5: whatever a checkpoint names is there when it is committed");
 }
 
 /// Enforced by the pipeline: a task that ends drops its instance and calls nothing (`tasks::sink`, `tasks::actor`).
@@ -45,7 +45,7 @@ async fn b02_a_closed_writer_touches_nothing_at_the_destination() {
     let seals = scene.history().checkpoints().count();
     assert!(seals > 0, "something was sealed before");
     let touched = scene.count(scene.out(), |did| matches!(did, Did::Released { was_there: true, .. }));
-    assert_eq!(touched, 0, "no stream was finalised when its writer was closed");
+    assert_eq!(touched, 0, "P5: a stream was finalised when its writer was closed");
     scene.live_until_crash(Moment::Open, 2).await;
     scene.finish().await;
     scene.assert_each_row_once();
@@ -77,7 +77,7 @@ fn b03_what_is_prepared_and_not_sealed_is_pinned_like_what_is_sealed() {
     assert!(!released.contains(&"stream-a".to_owned()), "P5: prepared work names it: {released:?}");
     let answer = hand.answer(1, 3, 2, &["other-c"]);
     hand.tell(answer);
-    assert_eq!((hand.seals().len(), hand.ended()), (3, None), "and the epoch is sealed");
+    assert_eq!((hand.seals().len(), hand.ended()), (3, None), "P5: what was pinned can be sealed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -105,9 +105,9 @@ async fn b04_staged_uploads_outlive_a_failed_task_and_the_checkpoints_that_name_
     scene.assert_each_row_once();
     let runs = scene.notices(|notice| matches!(notice, Notice::RunOpened { .. }));
     let warnings = scene.was_warned_of("checkpoints are kept for 60000 ms");
-    assert_eq!((runs, warnings), (3, 3), "told once in every run, and not at every seal");
+    assert_eq!((runs, warnings), (3, 3), "P9: told once in every run, and not at every seal");
     let reasons = scene.spec.guarantee(Some(60_000)).reasons;
-    assert!(reasons.iter().any(|reason| reason.contains("may find its work gone")), "{reasons:?}");
+    assert!(reasons.iter().any(|reason| reason.contains("may find its work gone")), "P9: {reasons:?}");
     let reasons = scene.spec.guarantee(Some(1_000)).reasons;
     assert!(!reasons.iter().any(|reason| reason.contains("may find its work gone")), "{reasons:?}");
 }
@@ -120,7 +120,7 @@ async fn b05_the_same_checkpoint_can_be_restored_again_and_again() {
     let checkpoint = scene.history().newest_seal();
     for moment in [Moment::Restoring, Moment::Open, Moment::Preparing, Moment::Open, Moment::Starting] {
         scene.live_until_crash(moment, 1).await;
-        assert_eq!(scene.history().newest_seal(), checkpoint, "the same checkpoint, whatever was written since");
+        assert_eq!(scene.history().newest_seal(), checkpoint, "P6: the same checkpoint, whatever was written since");
     }
     scene.finish().await;
     scene.assert_each_row_once();
@@ -148,9 +148,9 @@ async fn b06_a_marker_that_was_pruned_does_not_make_a_commit_undone() {
 async fn waits_for_a_person_who_looks(kind: Kind) {
     let (mut scene, end) = lands_and_is_forgotten(kind).await;
     let blocked = scene.blocked(&end);
-    let [(sink, of, _)] = &blocked[..] else { scene.fail(&format!("one epoch waits: {blocked:?}")) };
+    let [(sink, of, _)] = &blocked[..] else { scene.fail(&format!("P4: one epoch waits: {blocked:?}")) };
     let given_back = scene.count(scene.out(), |did| matches!(did, Did::Abandoned { was_committed: true, .. }));
-    assert_eq!(given_back, 0, "nothing is deleted while it is not known");
+    assert_eq!(given_back, 0, "P4: nothing is deleted while it is not known");
     // A person looks, finds the rows, and says so.
     scene.out().script().clear();
     scene.resolve("they-are-there", sink, *of, false);
@@ -206,7 +206,7 @@ async fn b09_names_are_never_used_again_when_the_writers_change() {
         });
         for name in names.flatten().collect::<BTreeSet<_>>() {
             let owner = *owners.entry(name.clone()).or_insert(life);
-            assert_eq!(owner, life, "`{name}` of life {owner} is used again in life {life}");
+            assert_eq!(owner, life, "P5: `{name}` of life {owner} is used again in life {life}");
         }
     }
     assert!(owners.len() > 10, "{owners:?}");
@@ -223,7 +223,7 @@ async fn b10_the_older_run_is_fenced_before_the_newer_one_touches_anything() {
     scene.finish().await;
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     let refused = scene.count(scene.out(), |did| matches!(did, Did::Refused { call: "commit" }));
-    assert_eq!(refused, 1, "the late commit of the older run came, and was refused");
+    assert_eq!(refused, 1, "P7: the late commit of the older run came, and is refused");
     scene.assert_each_row_once();
     let journal = scene.out().journal();
     let second = journal.entries.iter().filter_map(|entry| entry.by).max();
@@ -232,7 +232,7 @@ async fn b10_the_older_run_is_fenced_before_the_newer_one_touches_anything() {
     };
     let fenced = of_second(|did| matches!(did, Did::Fenced { .. }));
     let touched = of_second(|did| matches!(did, Did::Began { .. } | Did::Marked { .. } | Did::Abandoned { .. }));
-    assert!(fenced.is_some() && fenced < touched, "fenced at {fenced:?}, touched at {touched:?}");
+    assert!(fenced.is_some() && fenced < touched, "P7: fenced at {fenced:?}, touched at {touched:?}");
 }
 
 /// Enforced by `open::open_sink` (once a run, with what was restored said in words) and by `tasks::growth`.
@@ -253,11 +253,11 @@ async fn b11_a_writer_is_opened_once_and_one_that_holds_more_and_more_is_told_of
         assert_eq!(report.end, End::Finished);
         assert!(report.progress.epochs_sealed > 130, "{} epochs", report.progress.epochs_sealed);
         let counts = counts.expect("the pipeline was made");
-        assert_eq!(counts.made.load(Ordering::Relaxed), 1, "no checkpoint makes a new client");
+        assert_eq!(counts.made.load(Ordering::Relaxed), 1, "P10: no checkpoint makes a new client");
         let made = scene.out().script().made(Call::Instantiate);
-        assert!(made <= 3, "a writer, a committer and a janitor, and not {made}");
+        assert!(made <= 3, "P10: a writer, a committer and a janitor, and not {made}");
         let warnings = scene.was_warned_of("holds more and more");
-        assert_eq!(warnings, usize::from(told), "{quirk:?}: told once, or not at all");
+        assert_eq!(warnings, usize::from(told), "P10: {quirk:?}: told once, or not at all");
         scene.assert_each_row_once();
     }
 }
@@ -279,7 +279,7 @@ async fn b12_an_instance_whose_start_fails_is_freed() {
     assert_eq!(report.end, End::Finished);
     let counts = counts.expect("the pipeline was made");
     assert!(counts.made.load(Ordering::Relaxed) > 4, "several starts failed");
-    assert_eq!(counts.alive.load(Ordering::Relaxed), 0, "every instance is freed");
-    assert_eq!(counts.most_alive.load(Ordering::Relaxed), 2, "never more than the run has participants");
+    assert_eq!(counts.alive.load(Ordering::Relaxed), 0, "P10: every instance is freed");
+    assert_eq!(counts.most_alive.load(Ordering::Relaxed), 2, "P10: never more than the run has participants");
     scene.assert_each_row_once();
 }

@@ -28,8 +28,8 @@ async fn b35_empty_parts_are_sealed_and_a_commit_that_does_not_get_on_is_an_alar
     let history = scene.history();
     let parts: Vec<usize> =
         history.checkpoints().map(|epoch| epoch.seal.sinks.values().map(|cut| cut.parts.len()).sum()).collect();
-    assert!(!parts.is_empty() && parts.iter().all(|parts| *parts == 3), "each seal holds all writers: {parts:?}");
-    assert_eq!(alarms(&scene), 0);
+    assert!(!parts.is_empty() && parts.iter().all(|parts| *parts == 3), "P3: each seal holds all writers: {parts:?}");
+    assert_eq!(alarms(&scene), 0, "no alarm where all gets on");
 
     // Sealed, and the commit gets nowhere without an error: a person is told, at the sink and with the time.
     let mut scene = Scene::with(vec![("out", Kind::register()), ("quick", Kind::register())]);
@@ -47,7 +47,7 @@ async fn b35_empty_parts_are_sealed_and_a_commit_that_does_not_get_on_is_an_alar
             _ => None,
         })
         .collect();
-    assert_eq!(told.len(), 4, "after 1, 2, 4 and 8 seconds, and never again: {told:?}");
+    assert_eq!(told.len(), 4, "P4: silence about what waits; after 1, 2, 4 and 8 seconds it is told: {told:?}");
     assert!(told.is_sorted() && told[0] >= 1_000 && told[3] < 9_000, "{told:?}");
     scene.assert_each_row_once();
 
@@ -57,7 +57,7 @@ async fn b35_empty_parts_are_sealed_and_a_commit_that_does_not_get_on_is_an_alar
     scene.out().script().plan(Call::Prepare, 3, Act::Slow(5_000));
     scene.live_changed(|pipeline| pipeline.settings.alarm_after = Duration::from_millis(1_000)).await;
     let cutting = scene.notices(|notice| matches!(notice, Notice::NoProgress { sink: None, .. }));
-    assert_eq!(cutting, 3, "after 1, 2 and 4 seconds");
+    assert_eq!(cutting, 3, "P4: silence about what waits; after 1, 2 and 4 seconds it is told");
     scene.assert_each_row_once();
 }
 
@@ -81,7 +81,10 @@ async fn b37_nothing_is_committed_before_all_writers_have_answered() {
     hand.cut(1, 4);
     let answer = hand.answer(0, 1, 4, &[]);
     hand.tell(answer);
-    assert!(hand.seals().is_empty() && hand.asked.is_empty(), "one of two: neither sealed nor committed");
+    assert!(
+        hand.seals().is_empty() && hand.asked.is_empty(),
+        "P2: one of two has answered; neither sealed nor committed"
+    );
 }
 
 /// Enforced by `Lane::new`: what a run finishes comes from the log and from nothing else.
@@ -139,7 +142,7 @@ fn assert_in_order(scene: &Scene) {
             _ => None,
         })
         .collect();
-    scene.claim(epochs.is_sorted(), &format!("epochs are seen in order: {epochs:?}"));
+    scene.claim(epochs.is_sorted(), &format!("P1: epochs are seen in order: {epochs:?}"));
 }
 
 /// Enforced by `stop::go_on_stopping`: `finished` is recorded when nothing waits any more.
@@ -163,8 +166,8 @@ async fn b40_the_end_is_told_only_when_the_last_epoch_is_committed() {
     let mut scene = Scene::register().rows(good_rows(1, 10));
     scene.out().script().then(Call::Commit, vec![Act::Error(ErrorKind::Retryable); 50]);
     let end = scene.live_to_end().await;
-    assert!(matches!(end, End::StoppedInDoubt { .. }), "{end:?}");
-    assert_eq!(scene.history().finished(), None);
+    assert!(matches!(end, End::StoppedInDoubt { .. }), "P4: what is not committed is not done: {end:?}");
+    assert_eq!(scene.history().finished(), None, "P4: what is not committed is not done");
     scene.out().script().clear();
     scene.finish().await;
     scene.assert_each_row_once();
@@ -204,7 +207,7 @@ async fn b42_a_late_answer_belongs_to_its_own_epoch_or_to_none() {
     hand.tell(late);
     let answer = hand.answer(1, 3, 4, &[]);
     hand.tell(answer);
-    assert_eq!((hand.seals().len(), hand.ended()), (2, None), "epoch 3 lacks a writer");
+    assert_eq!((hand.seals().len(), hand.ended()), (2, None), "P3: sealed without the answer of one writer");
     // A writer whose answer names the epoch before loses this one, and is not believed.
     let wrong = match (hand.answer(0, 3, 0, &[]), hand.answer(0, 2, 0, &[])) {
         (Event::PartPrepared { sink, ordinal, epoch, rows_in, filtered, rejected_in_write, .. }, _) => {
@@ -214,13 +217,17 @@ async fn b42_a_late_answer_belongs_to_its_own_epoch_or_to_none() {
         _ => panic!("an answer"),
     };
     hand.tell(wrong);
-    assert!(matches!(hand.ended(), Some(End::Failed(TaskFailure::Plugin(..)))), "{:?}", hand.ended());
-    assert_eq!(hand.seals().len(), 2, "nothing was sealed with it");
+    assert!(
+        matches!(hand.ended(), Some(End::Failed(TaskFailure::Plugin(..)))),
+        "P3: it is not believed: {:?}",
+        hand.ended()
+    );
+    assert_eq!(hand.seals().len(), 2, "P3: nothing is sealed with an answer for another epoch");
 
     let mut scene = Scene::register();
     scene.out().script().plan(Call::Prepare, 5, Act::WrongPart);
     let end = scene.live_to_end().await;
-    assert!(matches!(end, End::Failed(TaskFailure::Plugin(..))), "{end:?}");
+    assert!(matches!(end, End::Failed(TaskFailure::Plugin(..))), "P3: it is not believed: {end:?}");
     scene.finish().await;
     scene.assert_each_row_once();
 }
@@ -234,7 +241,7 @@ fn b44_an_answer_that_comes_twice_counts_once() {
     for _ in 0..3 {
         hand.tell(answer.clone());
     }
-    assert!(hand.seals().is_empty(), "one of two, however often it says so");
+    assert!(hand.seals().is_empty(), "P3: one of two, however often it says so");
     let other = hand.answer(1, 1, 2, &[]);
     hand.tell(other.clone());
     // The whole cycle is replayed.
@@ -252,7 +259,7 @@ fn b44_an_answer_that_comes_twice_counts_once() {
         .iter()
         .map(|seal| seal.sinks.values().flat_map(|cut| &cut.parts).map(|part| (part.ordinal, part.rows)).collect())
         .collect();
-    assert_eq!(parts, [vec![(0, 2), (1, 2)], vec![(0, 2), (1, 0)]], "each part in one seal");
+    assert_eq!(parts, [vec![(0, 2), (1, 2)], vec![(0, 2), (1, 0)]], "P1: each part in one seal");
     assert_eq!(hand.ended(), None);
     // Twice and not the same: somebody is broken, and nothing of it is sealed.
     hand.cut(3, 4);
@@ -260,8 +267,8 @@ fn b44_an_answer_that_comes_twice_counts_once() {
     hand.tell(one);
     let other = hand.answer(0, 3, 3, &[]);
     hand.tell(other);
-    assert!(matches!(hand.ended(), Some(End::Restart(_))), "{:?}", hand.ended());
-    assert_eq!(hand.seals().len(), 2);
+    assert!(matches!(hand.ended(), Some(End::Restart(_))), "P3: {:?}", hand.ended());
+    assert_eq!(hand.seals().len(), 2, "P3: nothing is sealed with two answers of one writer");
 }
 
 /// Enforced by `stop::go_on_publishing`.

@@ -1,7 +1,8 @@
 //! A simulated pipeline with its destinations and its log, through as many lives of its host as a scenario needs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::panic;
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use tidegate_pipeline::Blocking;
@@ -59,6 +60,7 @@ impl Scene {
 
     /// Several sinks, each with a destination of its own.
     pub(crate) fn with(sinks: Vec<(&str, Kind)>) -> Self {
+        tell_broken_promises();
         let dice = Dice::new(4);
         let world = World::new(&dice, 2, true);
         let source = SimSource::new(&world, good_rows(PARTITIONS, ROWS), Pace { batch: 5, pause_ms: 8 }, &dice);
@@ -116,14 +118,14 @@ impl Scene {
     pub(crate) async fn live_to_end(&mut self) -> End {
         match self.live(vec![]).await {
             Ended::Report(report) => report.end,
-            ref other => self.fail(&format!("the run does not end: {other:?}")),
+            ref other => self.fail(&format!("P6: a start goes on or ends in a named refusal, and not: {other:?}")),
         }
     }
 
     /// A life that reads everything and commits it.
     pub(crate) async fn finish(&mut self) {
         let end = self.live_to_end().await;
-        self.claim(end == End::Finished, &format!("it finishes, and not: {end:?}"));
+        self.claim(end == End::Finished, &format!("P6: what is left is read and committed, and not: {end:?}"));
     }
 
     /// A life of a pipeline that is not quite what the kit makes, with nothing planned.
@@ -153,7 +155,7 @@ impl Scene {
         self.told.push(Told { notices, ..Told::default() });
         match report {
             Ok(Ok(report)) => report,
-            other => self.fail(&format!("the run does not end: {other:?}")),
+            other => self.fail(&format!("P6: a start goes on or ends in a named refusal, and not: {other:?}")),
         }
     }
 
@@ -194,7 +196,7 @@ impl Scene {
     pub(crate) fn blocked(&self, end: &End) -> Vec<(SinkId, EpochRef, Blocked)> {
         match end {
             End::Blocked { waiting } => waiting.clone(),
-            other => self.fail(&format!("a person is asked, and not: {other:?}")),
+            other => self.fail(&format!("P4: a person is asked, and not: {other:?}")),
         }
     }
 
@@ -273,6 +275,39 @@ impl Scene {
     pub(crate) fn count(&self, destination: &Destination, sort: impl Fn(&Did) -> bool) -> usize {
         destination.journal().entries.iter().filter(|entry| sort(&entry.did)).count()
     }
+}
+
+/// A failed test says in a line for machines which promise it found broken: its words begin with it.
+pub(crate) fn tell_broken_promises() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let words = info.payload_as_str().unwrap_or_default();
+            if let Some(promise) = broken_promise(words) {
+                let test = std::thread::current().name().unwrap_or_default().to_owned();
+                println!("{}", serde_json::json!({ "promise": promise, "test": test, "what": words }));
+            }
+            before(info);
+        }));
+    });
+}
+
+fn broken_promise(words: &str) -> Option<&str> {
+    let words =
+        words.split_once("failed: ").filter(|(before, _)| before.starts_with("assertion")).map_or(words, |w| w.1);
+    let end = words.find([':', ' ', '\n']).unwrap_or(words.len());
+    let promise = words.get(..end)?;
+    let number: u32 = promise.strip_prefix('P')?.parse().ok()?;
+    (1..=12).contains(&number).then_some(promise)
+}
+
+#[test]
+fn the_words_of_a_failure_name_its_promise() {
+    assert_eq!(broken_promise("P1 at `out`: 3 rows lost"), Some("P1"));
+    assert_eq!(broken_promise("assertion `left == right` failed: P9\n  left: 1"), Some("P9"));
+    assert_eq!(broken_promise("as the simulation wants it"), None);
+    assert_eq!(broken_promise("P13: there is none"), None);
 }
 
 struct Heard {

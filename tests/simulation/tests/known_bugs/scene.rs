@@ -278,6 +278,7 @@ impl Scene {
 }
 
 /// A failed test says in a line for machines which promise it found broken: its words begin with it.
+#[expect(clippy::print_stdout, reason = "who looks for planted bugs reads it there")]
 pub(crate) fn tell_broken_promises() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

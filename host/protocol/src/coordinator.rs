@@ -20,6 +20,7 @@ mod status;
 mod stop;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use status::{Phase, SinkStatus, Status};
 
@@ -29,7 +30,7 @@ use crate::ids::{EpochRef, Nonce, PipelineId, RunId, SinkId};
 use crate::record::{MismatchPolicy, OutcomeEntry, Record};
 
 /// What an operator may set. Times are in milliseconds.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// So many sealed epochs may wait for their commit at one sink; then no barrier is injected. At least 1.
     pub max_waiting: u32,
@@ -108,14 +109,15 @@ impl Settings {
 }
 
 /// One run of a pipeline, as a machine.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Coordinator {
     pipeline: PipelineId,
-    graph: Graph,
+    // Shared, so that a copy of a run costs what is different about it.
+    graph: Arc<Graph>,
     fingerprint: String,
-    settings: Settings,
+    settings: Arc<Settings>,
     nonce: Nonce,
-    history: History,
+    history: Arc<History>,
     now: u64,
     phase: Phase,
     run: Option<RunId>,
@@ -164,11 +166,11 @@ impl Coordinator {
             requests: requests::Requests::default(),
             append: append::Appender::new(&history),
             pipeline,
-            graph,
+            graph: Arc::new(graph),
             fingerprint: graph_fingerprint,
-            settings,
+            settings: Arc::new(settings),
             nonce,
-            history,
+            history: Arc::new(history),
             now: 0,
             phase: Phase::New,
             run: None,
@@ -189,6 +191,11 @@ impl Coordinator {
     /// The run, once it is decided.
     pub fn run(&self) -> Option<RunId> {
         self.run
+    }
+
+    /// Where it is.
+    pub fn phase(&self) -> Phase {
+        self.phase
     }
 
     /// Takes in what happened and says what to do. `now_ms` is in Unix milliseconds and is used for records' time

@@ -11,7 +11,7 @@ use crate::plugin::{CallFault, External, OrphanPage, Outcome, PluginError, Posit
 use crate::record::{Binding, Blocked, CutReason, OperatorCut, Record, SourceCut};
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Event {
     /// The run may begin. First event, once.
     Start,
@@ -185,7 +185,7 @@ pub enum Event {
 }
 
 /// What one source task has done since its last cut, or since it was opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SourceProgress {
     /// Partitions that moved, and where they stand now; the text belongs to the source (JSON). Partitions that are new
     /// to the checkpoint are among them, also where nothing was read of them.
@@ -204,7 +204,7 @@ pub struct SourceProgress {
 
 /// What a task knows of the schema of its source's rows. All tasks of a source share what they know; those that were cut
 /// later may know more.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ToldSchema {
     /// Rises with all that becomes known. Of one epoch the highest counts.
     pub revision: u64,
@@ -213,7 +213,7 @@ pub struct ToldSchema {
 }
 
 /// What came of creating a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AppendResult {
     /// It is durable.
     Created,
@@ -232,7 +232,7 @@ pub enum AppendResult {
 }
 
 /// Why a request of a person was not carried out. Nothing was changed, except as [`RequestRefused::RunOver`] says.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum RequestRefused {
     /// A savepoint cannot be called that.
     IllegalName(crate::ids::InvalidId),
@@ -249,7 +249,7 @@ pub enum RequestRefused {
 }
 
 /// Why an epoch was lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TaskFailure {
     /// A plugin call failed.
     Plugin(SinkId, CallFault),
@@ -296,7 +296,7 @@ pub enum Timer {
 }
 
 /// What to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Call `observe` on a fresh committer.
     Observe {
@@ -400,7 +400,7 @@ pub enum Effect {
 }
 
 /// What a run starts from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Restored {
     /// The run.
     pub run: RunId,
@@ -417,7 +417,7 @@ pub struct Restored {
 }
 
 /// For progress lines, logs and metrics.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Notice {
     /// A run was decided.
     RunOpened {
@@ -511,7 +511,7 @@ pub enum Notice {
 }
 
 /// How a run ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum End {
     /// Input ended, everything committed. Also when a finished pipeline is started again and nothing is new.
     Finished,
@@ -540,7 +540,7 @@ pub enum End {
 }
 
 /// Why a start was refused, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Refusal {
     /// Log and destination do not agree.
     Mismatch {
@@ -562,7 +562,7 @@ pub enum Refusal {
 }
 
 /// How log and destination disagree.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Mismatch {
     /// The destination has epochs of ours that the log does not know, or that lie behind the fork point.
     Ahead {
@@ -586,7 +586,7 @@ pub enum Mismatch {
 }
 
 /// What the coordinator needs to know of the pipeline. Fixed for a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Graph {
     /// Sources with the number of their tasks.
     pub sources: BTreeMap<SourceId, SourceSpec>,
@@ -618,7 +618,7 @@ pub enum Producer {
 }
 
 /// One source.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SourceSpec {
     /// How many tasks read it; each sends its own cut.
     pub tasks: u32,
@@ -629,7 +629,7 @@ pub struct SourceSpec {
 }
 
 /// One sink.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SinkSpec {
     /// How many participants write it, each owning a range of `KeyRange::split`.
     pub participants: u32,

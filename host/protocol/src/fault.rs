@@ -3,7 +3,7 @@
 use crate::plugin::{Call, CallFault, ErrorKind, FaultKind, PluginError};
 
 /// What is done about a call that failed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Remedy {
     /// Nothing was done, and the same call may work later.
     Again,
@@ -18,7 +18,7 @@ pub enum Remedy {
 }
 
 /// A cause that time alone rarely mends: a person is told at its first sight, whatever is done about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
     /// The disk is full, or a quota is spent.
     NoSpace,

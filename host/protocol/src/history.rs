@@ -12,6 +12,7 @@ mod retention;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 pub use error::{HistoryError, HistoryErrorKind};
 pub use ledger::{Holder, Ledger, ResourceEntry, ResourceKey};
@@ -23,7 +24,7 @@ use crate::plugin::{Committable, External, Position};
 use crate::record::{Blocked, Body, Choice, Decision, Open, Record, Seal, SinkCut, SlotRange, StateChunk};
 
 /// Commit state of one sealed epoch at one sink, as recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum SinkEpochState {
     /// The seal is attempt 1; a decision to try again is the next. May have been sent.
     Sent(u32),
@@ -55,7 +56,7 @@ impl SinkEpochState {
 }
 
 /// Life of a checkpoint. A deleted one is not in the history any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum CheckpointState {
     /// Can be restored.
     Retained,
@@ -64,7 +65,7 @@ pub enum CheckpointState {
 }
 
 /// One sealed epoch.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SealedEpoch {
     /// The run and the number.
     pub of: EpochRef,
@@ -109,7 +110,7 @@ pub(crate) fn parts_of(cut: &SinkCut) -> Vec<PartId> {
 }
 
 /// One run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunNode {
     /// Where its `open` record stands.
     pub slot: Slot,
@@ -120,7 +121,7 @@ pub struct RunNode {
 }
 
 /// A decision and the run that acted on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Decided {
     /// Where it stands.
     pub slot: Slot,
@@ -131,7 +132,7 @@ pub struct Decided {
 }
 
 /// An announced resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct IntentEntry {
     /// The run that announced it.
     pub run: RunId,
@@ -150,7 +151,7 @@ pub struct IntentEntry {
 }
 
 /// What became of an announcement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IntentState {
     /// Neither sealed nor given back.
     Open,
@@ -160,7 +161,7 @@ pub enum IntentState {
     Closed,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Note {
     Open,
     Seal(EpochRef),
@@ -176,7 +177,7 @@ enum Note {
 }
 
 /// The state of a pipeline, derived from its log.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct History {
     pipeline: Option<PipelineId>,
     last_slot: Slot,
@@ -226,6 +227,14 @@ impl History {
     /// What is wrong with it.
     pub fn check(&mut self, record: &Record) -> Result<(), HistoryError> {
         self.check_record(record).map_err(|kind| HistoryError { slot: record.slot, kind })
+    }
+
+    /// The same for a history that may be shared: it is copied only if the record carries outcomes.
+    pub(crate) fn check_shared(self: &mut Arc<Self>, record: &Record) -> Result<(), HistoryError> {
+        if !record.outcomes.is_empty() {
+            return Arc::make_mut(self).check(record);
+        }
+        self.check_without_outcomes(record).map_err(|kind| HistoryError { slot: record.slot, kind })
     }
 
     /// Whether the record of this slot was given up: it may be missing, and means nothing if it is still there.

@@ -6,7 +6,7 @@ use crate::record::Binding;
 
 /// What may be sent to a committer. Only the coordinator makes one, and only from a seal that is known to be durable;
 /// without it the driver has nothing to call `commit` with.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CommitPermit {
     sink: SinkId,
     of: EpochRef,

@@ -17,7 +17,7 @@ use crate::ids::{Epoch, KeyRange, PartId, RunId, SinkHash, SinkId};
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Who calls, on whose behalf. Part of every call.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallContext {
     /// The sink's stable name.
     pub sink: SinkId,
@@ -73,7 +73,7 @@ impl fmt::Display for Encoding {
 }
 
 /// Rows on their way to a destination. Cheap to clone.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Batch {
     /// The encoded rows. For line encodings every row ends with a newline.
     pub bytes: Bytes,
@@ -96,7 +96,7 @@ impl Batch {
 
 /// A piece of one of the files that the host writes for a part. Pieces of several files may alternate; those of one file
 /// come in order. The rows of all pieces of a part are the rows of the part; a piece that only ends a file has none.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FileChunk {
     /// The file's number within the part, from 0.
     pub number: u32,
@@ -158,7 +158,7 @@ pub struct Reject {
 }
 
 /// The one reply to prepare.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prepared {
     /// Finishes the part.
     pub committable: Committable,
@@ -310,7 +310,7 @@ impl fmt::Display for Call {
 }
 
 /// Why a call has no answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// The plugin trapped, panicked or exited.
     Trap,
@@ -329,7 +329,7 @@ pub enum FaultKind {
 }
 
 /// A call that did not end with its good answer. Except for [`FaultKind::Error`], nothing is known of its effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallFault {
     /// Name and version of the plugin.
     pub plugin: String,
@@ -470,7 +470,7 @@ impl fmt::Display for Role {
 }
 
 /// What a plugin asks its operator for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GrantRequest {
     /// For which role.
     pub role: Role,
@@ -483,7 +483,7 @@ pub struct GrantRequest {
 }
 
 /// What a plugin says of itself.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Description {
     /// Its name.
     pub name: String,
@@ -502,7 +502,7 @@ pub struct Description {
 }
 
 /// Work that may exist outside and was never sealed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Unsealed {
     /// The part.
     pub part: PartId,
@@ -513,7 +513,7 @@ pub struct Unsealed {
 }
 
 /// What `list-orphans` found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Orphan {
     /// The part's short name as the destination tells it.
     pub short: String,
@@ -524,7 +524,7 @@ pub struct Orphan {
 }
 
 /// One page of `list-orphans`.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct OrphanPage {
     /// The orphans.
     pub orphans: Vec<Orphan>,

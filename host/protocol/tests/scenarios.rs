@@ -514,3 +514,18 @@ fn a_commit_is_in_order_and_names_what_came_before() {
     let parts: Vec<PartId> = first.committables().iter().map(|committable| committable.part.clone()).collect();
     assert_eq!(second.previous(), parts);
 }
+
+#[test]
+fn what_an_older_run_left_in_doubt_and_nobody_can_settle_ends_the_next_run_and_does_not_hold_it() {
+    let mute = Abilities { idempotent_commit: false, reconcile: false, ..abilities() };
+    let (mut world, graph) = one_sink(mute);
+    let mut host = started(&mut world, &graph, 1);
+    host.epoch(&mut world, 4);
+    host.settle(&mut world, commits);
+    commit_of(&mut host);
+    drop(host);
+    // No call is made that could be answered: the run has to come to its end by itself.
+    let next = started(&mut world, &graph, 2);
+    let Some(End::Blocked { waiting }) = &next.ended else { panic!("{:?}", next.coordinator.status()) };
+    assert!(matches!(waiting[0].2, Blocked::CannotAsk(_)));
+}

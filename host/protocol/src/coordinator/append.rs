@@ -4,6 +4,7 @@
 //! slot that should have been ours decides.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use super::{Coordinator, Phase};
 use crate::event::{AppendResult, Effect, End, Notice, Timer};
@@ -16,7 +17,7 @@ use crate::record::{Body, Bound, Intent, Record};
 const MAX_QUEUED: usize = 256;
 
 /// What waits for the log.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Appender {
     in_flight: Option<Record>,
     /// The append wrote nothing and is tried again when the timer fires.
@@ -74,7 +75,7 @@ impl Coordinator {
         let outcomes =
             if self.history.newest_run() == Some(run) { std::mem::take(&mut self.unrecorded) } else { Vec::new() };
         let record = Record { slot: self.history.next_slot(), run, written_at: self.now, outcomes, body };
-        if let Err(error) = self.history.check(&record) {
+        if let Err(error) = self.history.check_shared(&record) {
             // A fault of this crate. What is in the log stays there, so it must not get there.
             return self
                 .end(End::StoreFailed(format!("the run would write a record that contradicts the log: {error}")));
@@ -132,7 +133,7 @@ impl Coordinator {
     fn on_created(&mut self) {
         let Some(record) = self.append.in_flight.take() else { return };
         self.append.failures = 0;
-        if let Err(error) = self.history.apply(&record) {
+        if let Err(error) = Arc::make_mut(&mut self.history).apply(&record) {
             // The log holds a record that it cannot hold: a fault of this crate. Going on would build on it.
             self.end(End::StoreFailed(format!("the run wrote a record that contradicts the log: {error}")));
             return;

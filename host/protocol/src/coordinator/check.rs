@@ -61,7 +61,7 @@ fn binding(sink: &SinkId, spec: &SinkSpec, history: &History, of: EpochRef) -> R
 }
 
 /// A wish to go back that has not been carried out yet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Fork {
     pub(super) id: String,
     pub(super) by: String,

@@ -17,7 +17,7 @@ const PARTS_PER_CALL: usize = 128;
 const PAGES_PER_SWEEP: u32 = 10_000;
 
 /// Clean up at one sink.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Janitor {
     listing: Listing,
     pages: u32,
@@ -28,7 +28,7 @@ pub(super) struct Janitor {
     failures: u32,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 enum Listing {
     #[default]
     Done,

@@ -21,7 +21,7 @@ const LONGEST_RETRY_AFTER_MS: u64 = 3_600_000;
 const TRIES_WHILE_STOPPING: u32 = 4;
 
 /// One sink's sealed epochs on their way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Lane {
     /// Without the head.
     queue: VecDeque<(EpochRef, Origin)>,
@@ -33,7 +33,7 @@ pub(super) struct Lane {
 }
 
 /// How an epoch came into the lane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Origin {
     /// Sealed by this run: never sent.
     Fresh,
@@ -42,7 +42,7 @@ enum Origin {
 }
 
 /// The epoch whose turn it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Head {
     of: EpochRef,
     /// Of the last commit sent.
@@ -54,7 +54,7 @@ struct Head {
     obstacle: Option<CallFault>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum HeadState {
     /// A call may be made now.
     Ready,
@@ -66,13 +66,13 @@ enum HeadState {
     Blocked(Blocked),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Ask {
     Commit,
     Reconcile,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum PartState {
     /// Certainly not done by any answered call: the same commit may be sent.
     ToSend,

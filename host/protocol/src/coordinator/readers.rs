@@ -8,7 +8,7 @@ use crate::ids::SourceId;
 
 /// Partitions that moved in this run, and the task that moved them. Of a name only a digest is kept, since there may be
 /// very many; that two names have the same one is out of the question.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Readers {
     tasks: BTreeMap<SourceId, BTreeMap<[u8; 16], u32>>,
 }

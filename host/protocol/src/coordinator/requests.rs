@@ -12,7 +12,7 @@ use crate::record::{Body, CutReason, Forget};
 const MOST: usize = 16;
 
 /// Requests without an answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Requests {
     /// Savepoints whose barrier is still to come, in the order in which they were asked for.
     savepoints: VecDeque<(u64, String)>,

@@ -17,7 +17,7 @@ use crate::record::{Body, Deleted, Released, Retire};
 const RESOURCES_PER_CALL: usize = 256;
 
 /// Where retention is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Retiring {
     stage: Stage,
     /// Still there although the log gave them up: the deletion was cut short.
@@ -30,7 +30,7 @@ pub(super) struct Retiring {
     deleting: Vec<Slot>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Stage {
     Idle,
     /// The `retire` record is on its way.
@@ -42,7 +42,7 @@ enum Stage {
     Deleting,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct Release {
     todo: Vec<External>,
     asked: Vec<External>,

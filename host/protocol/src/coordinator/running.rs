@@ -12,7 +12,7 @@ use crate::plugin::Prepared;
 use crate::record::{Body, CutReason, OperatorCut, Seal};
 
 /// The epoch being written, and the one whose barrier is under way.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Writing {
     /// The epoch that the next barrier ends.
     pub(super) epoch: Epoch,
@@ -31,7 +31,7 @@ pub(super) struct Writing {
 }
 
 /// What one participant reported.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Report {
     pub(super) rows_in: u64,
     pub(super) filtered: u64,
@@ -40,7 +40,7 @@ pub(super) struct Report {
 }
 
 /// One barrier and everything that it has brought back so far: sets, not counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Barrier {
     pub(super) epoch: Epoch,
     pub(super) reason: CutReason,

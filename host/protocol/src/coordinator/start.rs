@@ -12,14 +12,14 @@ use crate::plugin::{AtomicScope, CallFault, Position};
 use crate::record::{Body, Choice, Decision, MismatchPolicy, Open};
 
 /// One start.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub(super) struct Start {
     sinks: BTreeMap<SinkId, SinkStart>,
     /// Epochs behind the fork point are brought to an end by a run of their own; the fork comes after.
     draining: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct SinkStart {
     step: Step,
     /// The call was answered badly and comes again when the timer fires.
@@ -32,7 +32,7 @@ struct SinkStart {
     position: Option<Position>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Step {
     Observe,
     Observed,

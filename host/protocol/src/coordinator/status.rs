@@ -7,7 +7,7 @@ use crate::ids::{Epoch, EpochRef, RunId, SinkId};
 use crate::record::Blocked;
 
 /// Where a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// Made, not started.
     New,
@@ -32,7 +32,7 @@ pub enum Phase {
 }
 
 /// One sink of a [`Status`].
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SinkStatus {
     /// Sealed epochs without an end, in order.
     pub waiting: Vec<EpochRef>,
@@ -45,7 +45,7 @@ pub struct SinkStatus {
 }
 
 /// What can be seen of a run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Status {
     /// Where it is.
     pub phase: Phase,

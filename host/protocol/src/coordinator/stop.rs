@@ -1,5 +1,7 @@
 //! Acknowledging, and coming to an end.
 
+use std::sync::Arc;
+
 use super::{Coordinator, Phase};
 use crate::event::{Effect, End, Timer};
 use crate::history::SealedEpoch;
@@ -35,7 +37,7 @@ impl Coordinator {
         }
         let (of, sources) = (*of, seal.sources.clone());
         self.published = Some(of);
-        self.history.unload_positions(of);
+        Arc::make_mut(&mut self.history).unload_positions(of);
         self.emit(Effect::PublishProgress { of, sources });
     }
 

@@ -31,12 +31,12 @@ impl History {
     /// The body is checked as it will stand behind the record's own outcomes: a retirement may ride with the commit that
     /// makes it legal. They are taken back before this returns.
     pub(super) fn check_record(&mut self, record: &Record) -> Check {
+        if record.outcomes.is_empty() {
+            return self.check_without_outcomes(record);
+        }
         self.check_slot(record.slot)?;
         self.check_writer(record)?;
         self.check_outcomes(record)?;
-        if record.outcomes.is_empty() {
-            return self.check_body(record);
-        }
         let undo = self.undo_outcomes(&record.outcomes);
         for entry in &record.outcomes {
             self.apply_outcome(entry);
@@ -44,6 +44,12 @@ impl History {
         let checked = self.check_body(record);
         self.restore(undo);
         checked
+    }
+
+    pub(super) fn check_without_outcomes(&self, record: &Record) -> Check {
+        self.check_slot(record.slot)?;
+        self.check_writer(record)?;
+        self.check_body(record)
     }
 
     fn check_slot(&self, slot: Slot) -> Check {

@@ -6,7 +6,7 @@ use crate::ids::{EpochRef, PipelineId, RunId, SinkId, Slot};
 
 /// A record that the log cannot hold at this place. The log contradicts itself, or is not this pipeline's: stop, change
 /// nothing, show it to a person.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HistoryError {
     /// Where the record stands.
     pub slot: Slot,
@@ -15,7 +15,7 @@ pub struct HistoryError {
 }
 
 /// What is wrong with a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum HistoryErrorKind {
     /// Records are missing and no record says that they were deleted.
     Gap {

@@ -6,7 +6,7 @@ use crate::ids::{EpochRef, SinkId, Slot};
 use crate::plugin::External;
 
 /// Who names a resource. While anybody does, it is not released (P5).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holder {
     /// A retained checkpoint.
     Checkpoint(EpochRef),
@@ -19,7 +19,7 @@ pub enum Holder {
 }
 
 /// Identity of a resource.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKey {
     /// At which sink.
     pub sink: SinkId,
@@ -37,7 +37,7 @@ impl ResourceKey {
 }
 
 /// What is known of one resource.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ResourceEntry {
     /// As announced last.
     pub external: External,
@@ -53,7 +53,7 @@ impl ResourceEntry {
 }
 
 /// All resources that exist outside as far as the log tells.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Ledger {
     live: BTreeMap<ResourceKey, ResourceEntry>,
     released: BTreeMap<ResourceKey, Slot>,

@@ -7,7 +7,7 @@ use crate::ids::{PartId, PipelineId, SinkId};
 use crate::plugin::{External, Orphan, Unsealed};
 
 /// What the log says to something that was found staged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum OrphanStanding {
     /// A retained record names it: no orphan.
     Named,

@@ -7,7 +7,7 @@ use crate::plugin::{AtomicScope, Position};
 
 /// What a sink's destination holds newest. Follows the order of commits, not the line of descent: after a fork the next
 /// commit comes after what the destination has, whoever wrote it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Standing {
     /// The parts of the epoch committed last, or what was observed under an accepted mismatch.
     pub newest: Vec<PartId>,

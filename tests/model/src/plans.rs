@@ -1,0 +1,108 @@
+//! The explorations.
+
+use tidegate_protocol::plugin::{AtomicScope, Orphans};
+use tidegate_protocol::record::MismatchPolicy;
+
+use crate::plan::{Choosing, How, Plan, SinkPlan, Spend, StartKind};
+
+/// What may become of a call or an append whose answer is lost.
+const LOST: [How; 4] = [How::DoneLost, How::Late, How::Twice, How::Trapped];
+
+/// All that a commit, or a question about one, may be answered with.
+const ANSWERS: [How; 13] = [
+    How::Partly,
+    How::NotDone,
+    How::RetryAfter,
+    How::Unknown,
+    How::UnknownDone,
+    How::Retryable,
+    How::Denied,
+    How::Superseded,
+    How::Unsupported,
+    How::CannotSay,
+    How::Rejected,
+    How::Never,
+    How::Short,
+];
+
+/// What may become of an append.
+const APPENDS: [How; 5] = [How::DoneLost, How::Late, How::NotDone, How::Refused, How::TakenByItself];
+
+fn participant_scope(name: &'static str, participants: u32) -> SinkPlan {
+    SinkPlan::able(name, participants).with(|can| can.atomic_scope = AtomicScope::Participant)
+}
+
+/// Those of a run in CI.
+pub fn quick() -> Vec<Plan> {
+    vec![
+        Plan::new("tiny", vec![SinkPlan::able("a", 1)], &[1]).allow(Spend::Crash, 1),
+        Plan::new("crash-and-lost-answer", vec![SinkPlan::able("a", 2)], &[2, 1])
+            .allow(Spend::Crash, 1)
+            .faults(1, &LOST),
+        // Every answer that there is, one at a time, and what a person decides about it.
+        Plan::new("answers", vec![participant_scope("a", 2)], &[2])
+            .faults(2, &ANSWERS)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Decision, 1)
+            .choices(&[Choosing::Retry, Choosing::GiveUp]),
+        Plan::new("appends", vec![SinkPlan::able("a", 1)], &[1, 1]).faults(2, &APPENDS),
+        // A host that thinks that it lives.
+        Plan::new("zombie", vec![SinkPlan::able("a", 1)], &[1, 1]).allow(Spend::Zombie, 1),
+        Plan::new("zombie-travelling", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Zombie, 1)
+            .set(|plan| plan.answers_travel = true),
+        // Epochs that are lost, for every reason; a stop at every moment.
+        Plan::new("losses", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .allow(Spend::Loss, 1)
+            .allow(Spend::Stop, 1)
+            .faults(1, &LOST)
+            .set(|plan| plan.losses = 8),
+        Plan::new("mute", vec![SinkPlan::able("a", 2).with(|can| (can.reconcile, can.idempotent_commit) = (false, false))], &[2])
+            .allow(Spend::Crash, 1)
+            .faults(1, &LOST)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Decision, 1)
+            .choices(&[Choosing::Retry, Choosing::GiveUp]),
+        Plan::new("two-sinks-small", vec![SinkPlan::able("a", 1), SinkPlan::able("b", 1)], &[1])
+            .allow(Spend::Crash, 1)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Decision, 1)
+            .starts(&[StartKind::Renamed, StartKind::OtherGrants, StartKind::OtherPlugin]),
+        Plan::new("rescale-small", vec![SinkPlan { participants: vec![2, 3], states: true, ..SinkPlan::able("a", 2) }], &[2, 3])
+            .allow(Spend::Crash, 1),
+        Plan::new("retention", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+            .allow(Spend::Crash, 1)
+            .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
+        Plan::new("intents", vec![SinkPlan::able("a", 1).with(|can| can.orphans = Orphans::DurableIntent)], &[1, 1])
+            .allow(Spend::Crash, 1),
+        Plan::new("savepoints", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .allow(Spend::Savepoint, 2)
+            .allow(Spend::Forget, 1)
+            .allow(Spend::Withdraw, 1)
+            .allow(Spend::Crash, 1),
+        Plan::new("fork", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .allow(Spend::Crash, 1)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Decision, 2)
+            .starts(&[StartKind::Fork(MismatchPolicy::AcceptDuplicates), StartKind::Fork(MismatchPolicy::AcceptLoss)])
+            .choices(&[Choosing::Fork(MismatchPolicy::AcceptDuplicates)]),
+        Plan::new("backup", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .allow(Spend::Backup, 1)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Decision, 1)
+            .starts(&[
+                StartKind::Accept(MismatchPolicy::AcceptDuplicates),
+                StartKind::Accept(MismatchPolicy::AcceptLoss),
+                StartKind::Accept(MismatchPolicy::ReplayFromDestination),
+            ])
+            .choices(&[Choosing::Accept(MismatchPolicy::AcceptLoss)]),
+        Plan::new("power", vec![SinkPlan::able("a", 1)], &[1])
+            .faults(1, &[How::Volatile])
+            .allow(Spend::Power, 1),
+    ]
+}
+
+/// Those of a full run.
+pub fn full() -> Vec<Plan> {
+    quick()
+}

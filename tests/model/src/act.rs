@@ -483,10 +483,9 @@ impl Engine {
                 Effect::InjectBarrier { epoch, .. } => self.barrier(world, at, host, *epoch),
                 Effect::DeleteRecords { slots } => self.delete(world, at, host, slots, how),
                 _ => {
+                    let before = world.sinks;
                     let answer = self.at_destination(world, item, run, &effect, how)?;
-                    host.touched |=
-                        !matches!(effect, Effect::Observe { .. } | Effect::Reconcile(_) | Effect::ListOrphans { .. })
-                            && how != How::Late;
+                    host.touched |= world.sinks != before;
                     if matches!(how, How::Late | How::Twice) {
                         self.put_late(world, run, &effect);
                     }

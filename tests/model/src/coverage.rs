@@ -573,6 +573,8 @@ fn of_effect(effect: &Effect, reached: &mut Vec<Branch>) {
             Notice::Warning(_) => B::NoticeWarning,
             // The driver tells it, between two runs.
             Notice::GoesBack { .. } => return,
+            // They tell of time, which stands still here.
+            Notice::NoProgress { .. } | Notice::ExpiresSoon { .. } => return,
         },
         Effect::End(end) => match end {
             End::Finished => B::EndFinished,

@@ -5,6 +5,7 @@
 //! remembered. That changes nothing, since all of them are functions of what is in the key.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 use tidegate_protocol::coordinator::Coordinator;
@@ -75,8 +76,13 @@ struct Coordinators {
     values: Map<u32, Coordinator>,
     waiting: Map<u32, u32>,
     fresh: Vec<u32>,
+    /// No waiting world has them; the oldest are let go when there are many.
+    resting: VecDeque<u32>,
     rebuilt: u64,
 }
+
+/// So many coordinators are kept although no waiting world has them.
+const RESTING: usize = 30_000;
 
 impl Coordinators {
     fn put(&mut self, coordinator: Coordinator, origin: Origin) -> u32 {
@@ -89,6 +95,16 @@ impl Coordinators {
             self.fresh.push(number);
         }
         number
+    }
+
+    fn rest(&mut self, number: u32) {
+        self.resting.push_back(number);
+        if self.resting.len() > RESTING
+            && let Some(oldest) = self.resting.pop_front()
+            && !self.waiting.contains_key(&oldest)
+        {
+            self.values.remove(&oldest);
+        }
     }
 }
 
@@ -288,7 +304,7 @@ impl Engine {
                 *count -= 1;
                 if *count == 0 {
                     self.coordinators.waiting.remove(&number);
-                    self.coordinators.values.remove(&number);
+                    self.coordinators.rest(number);
                 }
             }
         }
@@ -298,7 +314,7 @@ impl Engine {
     pub fn tidy(&mut self) {
         for number in std::mem::take(&mut self.coordinators.fresh) {
             if !self.coordinators.waiting.contains_key(&number) {
-                self.coordinators.values.remove(&number);
+                self.coordinators.rest(number);
             }
         }
     }

@@ -378,6 +378,7 @@ fn able() -> Abilities {
         upsert_keys: false,
         prepared_ttl: None,
         max_idle: None,
+        names_per_day: None,
         orphans: Orphans::Listable,
     }
 }

@@ -55,35 +55,42 @@ pub fn quick() -> Vec<Plan> {
         Plan::new("losses", vec![SinkPlan::able("a", 1)], &[1, 1])
             .allow(Spend::Loss, 1)
             .allow(Spend::Stop, 1)
-            .faults(1, &LOST)
             .set(|plan| plan.losses = 8),
-        Plan::new("mute", vec![SinkPlan::able("a", 2).with(|can| (can.reconcile, can.idempotent_commit) = (false, false))], &[2])
-            .allow(Spend::Crash, 1)
-            .faults(1, &LOST)
-            .allow(Spend::Restart, 1)
-            .allow(Spend::Decision, 1)
-            .choices(&[Choosing::Retry, Choosing::GiveUp]),
+        Plan::new(
+            "mute",
+            vec![SinkPlan::able("a", 2).with(|can| (can.reconcile, can.idempotent_commit) = (false, false))],
+            &[2],
+        )
+        .allow(Spend::Crash, 1)
+        .faults(1, &LOST)
+        .allow(Spend::Restart, 1)
+        .allow(Spend::Decision, 1)
+        .choices(&[Choosing::Retry, Choosing::GiveUp]),
         Plan::new("two-sinks-small", vec![SinkPlan::able("a", 1), SinkPlan::able("b", 1)], &[1])
             .allow(Spend::Crash, 1)
             .allow(Spend::Restart, 1)
             .allow(Spend::Decision, 1)
             .starts(&[StartKind::Renamed, StartKind::OtherGrants, StartKind::OtherPlugin]),
-        Plan::new("rescale-small", vec![SinkPlan { participants: vec![2, 3], states: true, ..SinkPlan::able("a", 2) }], &[2, 3])
-            .allow(Spend::Crash, 1),
+        Plan::new(
+            "rescale-small",
+            vec![SinkPlan { participants: vec![2, 3], states: true, ..SinkPlan::able("a", 2) }],
+            &[2, 3],
+        )
+        .allow(Spend::Crash, 1),
         Plan::new("retention", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
             .allow(Spend::Crash, 1)
             .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
         Plan::new("intents", vec![SinkPlan::able("a", 1).with(|can| can.orphans = Orphans::DurableIntent)], &[1, 1])
             .allow(Spend::Crash, 1),
-        Plan::new("savepoints", vec![SinkPlan::able("a", 1)], &[1, 1])
+        Plan::new("savepoints", vec![SinkPlan::able("a", 1)], &[1])
             .allow(Spend::Savepoint, 2)
             .allow(Spend::Forget, 1)
             .allow(Spend::Withdraw, 1)
             .allow(Spend::Crash, 1),
         Plan::new("fork", vec![SinkPlan::able("a", 1)], &[1, 1])
-            .allow(Spend::Crash, 1)
             .allow(Spend::Restart, 1)
-            .allow(Spend::Decision, 2)
+            .allow(Spend::Decision, 1)
+            .faults(1, &[How::Late, How::Never])
             .starts(&[StartKind::Fork(MismatchPolicy::AcceptDuplicates), StartKind::Fork(MismatchPolicy::AcceptLoss)])
             .choices(&[Choosing::Fork(MismatchPolicy::AcceptDuplicates)]),
         Plan::new("backup", vec![SinkPlan::able("a", 1)], &[1, 1])
@@ -96,9 +103,7 @@ pub fn quick() -> Vec<Plan> {
                 StartKind::Accept(MismatchPolicy::ReplayFromDestination),
             ])
             .choices(&[Choosing::Accept(MismatchPolicy::AcceptLoss)]),
-        Plan::new("power", vec![SinkPlan::able("a", 1)], &[1])
-            .faults(1, &[How::Volatile])
-            .allow(Spend::Power, 1),
+        Plan::new("power", vec![SinkPlan::able("a", 1)], &[1]).faults(1, &[How::Volatile]).allow(Spend::Power, 1),
     ]
 }
 

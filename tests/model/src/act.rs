@@ -427,12 +427,16 @@ impl Engine {
         let lost = log.entries.split_off(usize::from(kept));
         log.lost.extend(lost.into_iter().map(|entry| entry.record));
         world.log = self.log(log)?;
-        // What was on its way into the log that is no more is lost with it.
+        self.forget_appends(world);
+        world.over = Over::Again;
+        Ok(())
+    }
+
+    /// What was on its way into a log that is no more is lost with it.
+    fn forget_appends(&mut self, world: &mut World) {
         let stays = |item: &&u32| !matches!(self.items.get(**item), Item::Late(_, Effect::Append { .. }));
         let late = self.bags.get(world.late).iter().filter(stays).copied().collect();
         world.late = self.bags.put(late).0;
-        world.over = Over::Again;
-        Ok(())
     }
 
     fn restore_destination(&mut self, world: &mut World, at: usize) {
@@ -441,6 +445,9 @@ impl Engine {
         if let Some((newest, _)) = destination.committed.last() {
             let epoch = newest.epoch_ref();
             destination.committed.retain(|(part, _)| part.epoch_ref() != epoch);
+        }
+        if destination.committed.is_empty() {
+            destination.fence = None;
         }
         destination.restored = true;
         world.sinks[at] = self.destinations.put(destination).0;
@@ -456,6 +463,7 @@ impl Engine {
             log.entries.truncate(first);
         }
         world.log = self.log(log)?;
+        self.forget_appends(world);
         world.over = Over::Again;
         Ok(())
     }

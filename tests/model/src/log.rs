@@ -49,6 +49,9 @@ impl Log {
         match self.at(record.slot) {
             Some(entry) if !entry.gone => AppendResult::Taken(Box::new(Record::clone(&entry.record))),
             Some(_) => AppendResult::NotWritten { message: "the slot is in the past".to_owned(), retryable: false },
+            None if record.slot > self.next() => {
+                AppendResult::NotWritten { message: "the record before it is missing".to_owned(), retryable: false }
+            }
             None => {
                 self.entries.push(Entry { record: Arc::new(record.clone()), gone: false, volatile: false });
                 AppendResult::Created

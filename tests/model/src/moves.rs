@@ -159,7 +159,8 @@ impl Engine {
                 moves.extend((0..log.entries.len()).map(|kept| Move::RestoreLog(u8::try_from(kept).unwrap_or(0))));
             }
             for at in 0..self.plan.sinks.len() {
-                let there = !self.destinations.get(world.sinks[at]).committed.is_empty();
+                let destination = self.destinations.get(world.sinks[at]);
+                let there = destination.fence.is_some() || !destination.committed.is_empty();
                 if there && world.living().next().is_none() {
                     moves.push(Move::RestoreDestination(at));
                 }

@@ -6,7 +6,7 @@ use tidegate_protocol::permit::CommitPermit;
 use tidegate_protocol::plugin::{
     Call, CallFault, ErrorKind, External, FaultKind, Orphan, OrphanPage, Outcome, PluginError,
 };
-use tidegate_protocol::record::Record;
+use tidegate_protocol::record::{Body, Record};
 
 use crate::destination::{Destination, Manner};
 use crate::engine::Engine;
@@ -193,8 +193,8 @@ impl Engine {
 
     fn create_record(&self, log: u32, after: &mut crate::log::Log, record: &Record) -> Result<AppendResult, Violation> {
         let moved;
-        let record = if self.plan.without.one_log {
-            // Whoever writes does not look: the record lands behind whatever is there.
+        let record = if self.plan.without.one_log && matches!(record.body, Body::Seal(_)) {
+            // Seals lie apart from the record of who is current: one lands behind whatever is there.
             moved = Record { slot: after.next(), ..record.clone() };
             &moved
         } else {

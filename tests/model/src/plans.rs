@@ -111,3 +111,120 @@ pub fn quick() -> Vec<Plan> {
 pub fn full() -> Vec<Plan> {
     quick()
 }
+
+/// A plan that shows why a rule is there: with the rule nothing is broken, without it `breaks` is.
+#[derive(Debug)]
+pub struct CounterExample {
+    /// Its number in the design.
+    pub number: u32,
+    /// What happens.
+    pub tells: &'static str,
+    /// The promise that is broken without the rule.
+    pub breaks: &'static str,
+    /// The rule of the environment that is taken out; `None`: a rule of the protocol, taken out by a patch of `rules/`.
+    pub rule: Option<&'static str>,
+    /// What is explored.
+    pub plan: Plan,
+}
+
+/// The counter-examples that shaped the design, in order.
+pub fn counter_examples() -> Vec<CounterExample> {
+    let one = || vec![SinkPlan::able("a", 1)];
+    let fenceless = || vec![SinkPlan::able("a", 1).with(|can| can.fence = false)];
+    let example = |number, tells, breaks, rule, plan| CounterExample { number, tells, breaks, rule, plan };
+    vec![
+        example(
+            1,
+            "a sleeper seals what a newer run gave back",
+            "P7",
+            Some("one-log"),
+            Plan::new("counter-example-1", one(), &[1]).allow(Spend::Zombie, 1),
+        ),
+        example(
+            2,
+            "a run aborts an epoch whose seal lands late",
+            "P2",
+            None,
+            Plan::new("counter-example-2", one(), &[1]).faults(1, &[How::Late]),
+        ),
+        example(
+            3,
+            "an epoch outlives the instance that took its first rows",
+            "P12",
+            None,
+            Plan::new("counter-example-3", one(), &[1, 1]).allow(Spend::Loss, 1),
+        ),
+        example(
+            4,
+            "a fork leaves a sealed epoch behind whose commit is under way",
+            "P1",
+            None,
+            Plan::new("counter-example-4", fenceless(), &[1, 1])
+                .allow(Spend::Crash, 1)
+                .allow(Spend::Decision, 1)
+                .starts(&[StartKind::Fork(MismatchPolicy::AcceptLoss)]),
+        ),
+        example(
+            5,
+            "the same request to go back is carried out twice",
+            "P8",
+            None,
+            Plan::new("counter-example-5", one(), &[1])
+                .allow(Spend::Restart, 2)
+                .allow(Spend::Decision, 2)
+                .starts(&[StartKind::Fork(MismatchPolicy::AcceptDuplicates)]),
+        ),
+        example(
+            6,
+            "a run of a restored backup has the ids of the one that it replaces",
+            "P1",
+            Some("nonce"),
+            Plan::new("counter-example-6", one(), &[1, 1]).allow(Spend::Backup, 2),
+        ),
+        example(
+            7,
+            "a commit that was stuck lands behind the one that was sent in its place",
+            "P1",
+            Some("idempotence"),
+            Plan::new("counter-example-7", one(), &[1]).faults(1, &[How::Late]),
+        ),
+        example(
+            8,
+            "a copy of the state fences production and then refuses",
+            "P8",
+            None,
+            Plan::new("counter-example-8", one(), &[1]).allow(Spend::Backup, 1),
+        ),
+        example(
+            9,
+            "half an object becomes whole when its writer is gone",
+            "P2",
+            Some("broken-ends"),
+            Plan::new("counter-example-9", one(), &[1]).allow(Spend::Crash, 1),
+        ),
+        example(
+            10,
+            "a seal that only the page cache had is acted upon",
+            "P2",
+            Some("rewritten-tail"),
+            Plan::new("counter-example-10", one(), &[1]).faults(1, &[How::Volatile]).allow(Spend::Power, 1),
+        ),
+        example(
+            11,
+            "a resource is released while its checkpoint can be restored",
+            "P5",
+            None,
+            Plan::new("counter-example-11", one(), &[1, 1, 1]).set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
+        ),
+        example(
+            12,
+            "a sink that has not committed is renamed",
+            "P1",
+            None,
+            Plan::new("counter-example-12", vec![SinkPlan::able("a", 1), SinkPlan::able("b", 1)], &[1])
+                .allow(Spend::Crash, 1)
+                .allow(Spend::Decision, 1)
+                .starts(&[StartKind::Renamed]),
+        ),
+    ]
+}

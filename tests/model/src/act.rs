@@ -428,6 +428,12 @@ impl Engine {
         log.lost.extend(lost.into_iter().map(|entry| entry.record));
         world.log = self.log(log)?;
         self.forget_appends(world);
+        if self.plan.backup_of_all {
+            for at in 0..self.plan.sinks.len() {
+                let empty = crate::destination::Destination { restored: true, ..Default::default() };
+                world.sinks[at] = self.destinations.put(empty).0;
+            }
+        }
         world.over = Over::Again;
         Ok(())
     }

@@ -156,12 +156,13 @@ impl Engine {
         if world.has(Spend::Backup) {
             let log = self.logs.get(world.log);
             if log.lost.is_empty() {
-                moves.extend((0..log.entries.len()).map(|kept| Move::RestoreLog(u8::try_from(kept).unwrap_or(0))));
+                let most = if self.plan.backup_of_all { log.entries.len().min(1) } else { log.entries.len() };
+                moves.extend((0..most).map(|kept| Move::RestoreLog(u8::try_from(kept).unwrap_or(0))));
             }
             for at in 0..self.plan.sinks.len() {
                 let destination = self.destinations.get(world.sinks[at]);
                 let there = destination.fence.is_some() || !destination.committed.is_empty();
-                if there && world.living().next().is_none() {
+                if there && world.living().next().is_none() && !self.plan.backup_of_all {
                     moves.push(Move::RestoreDestination(at));
                 }
             }

@@ -216,6 +216,8 @@ pub struct Plan {
     pub losses: u8,
     /// Answers travel: something may happen between a call and its answer. Otherwise both are one step.
     pub answers_travel: bool,
+    /// What is put back is everything, log and destinations, to what it was in the beginning.
+    pub backup_of_all: bool,
     /// Records that must be refused are tried on every log.
     pub probes: bool,
     /// Tries until an epoch is blocked.
@@ -241,6 +243,7 @@ impl Plan {
             choices: Vec::new(),
             losses: 1,
             answers_travel: false,
+            backup_of_all: false,
             probes: true,
             tries: 2,
             retain: 4,

@@ -179,7 +179,9 @@ pub fn counter_examples() -> Vec<CounterExample> {
             "a run of a restored backup has the ids of the one that it replaces",
             "P1",
             Some("nonce"),
-            Plan::new("counter-example-6", one(), &[1, 1]).allow(Spend::Backup, 2),
+            Plan::new("counter-example-6", one(), &[1, 1])
+                .allow(Spend::Backup, 1)
+                .set(|plan| plan.backup_of_all = true),
         ),
         example(
             7,
@@ -204,8 +206,8 @@ pub fn counter_examples() -> Vec<CounterExample> {
         ),
         example(
             10,
-            "a seal that only the page cache had is acted upon",
-            "P2",
+            "a record that only the page cache had is acted upon",
+            "P6",
             Some("rewritten-tail"),
             Plan::new("counter-example-10", one(), &[1]).faults(1, &[How::Volatile]).allow(Spend::Power, 1),
         ),

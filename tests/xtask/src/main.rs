@@ -9,6 +9,7 @@ mod crash;
 mod figure;
 mod flights;
 mod many_files;
+mod model;
 mod multiset;
 mod mutants;
 mod product;
@@ -51,6 +52,8 @@ enum Command {
     Mutants(mutants::Arguments),
     /// Branch coverage of protocol and store.
     Coverage(coverage::Arguments),
+    /// Every state that small pipelines can reach, and the counter-examples that shaped the design.
+    Model(model::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -80,6 +83,7 @@ fn run(command: Command) -> Result<()> {
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Coverage(arguments) => coverage::run(&arguments),
+        Command::Model(arguments) => model::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

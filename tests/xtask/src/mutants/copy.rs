@@ -16,7 +16,7 @@ const BESIDES: [&str; 3] = ["Cargo.lock", "rust-toolchain.toml", "rustfmt.toml"]
 /// No bug is planted here, and little of it runs: it is built as fast as can be.
 const UNOPTIMISED: &str = "\n[profile.proof.package.tidegate-columns]\nopt-level = 0\n";
 
-pub(super) struct Copy {
+pub(crate) struct Copy {
     /// The tree that is copied.
     tree: PathBuf,
     source: PathBuf,
@@ -26,7 +26,7 @@ pub(super) struct Copy {
 impl Copy {
     /// Brings the copy below `target` up to date with the tree. What is the same is left alone, so that only what changed
     /// since the last time is built again.
-    pub(super) fn of(tree: &Path, target: &Path) -> Result<Self> {
+    pub(crate) fn of(tree: &Path, target: &Path) -> Result<Self> {
         let folder = target.join("mutants");
         let copy = Self { tree: tree.to_owned(), source: folder.join("source"), target: folder.join("target") };
         let mut wanted = BTreeSet::new();
@@ -63,7 +63,7 @@ impl Copy {
         Ok(())
     }
 
-    pub(super) fn plant(&self, mutant: &Mutant) -> Result<()> {
+    pub(crate) fn plant(&self, mutant: &Mutant) -> Result<()> {
         let planted: BTreeMap<String, String> = mutant.planted(&self.source)?;
         for (path, text) in planted {
             std::fs::write(self.source.join(path), text)?;
@@ -72,7 +72,7 @@ impl Copy {
     }
 
     /// Takes the bug out again.
-    pub(super) fn clean(&self, mutant: &Mutant) -> Result<()> {
+    pub(crate) fn clean(&self, mutant: &Mutant) -> Result<()> {
         for path in mutant.files() {
             std::fs::copy(self.tree.join(path), self.source.join(path)).with_context(|| format!("`{path}`"))?;
         }
@@ -80,7 +80,7 @@ impl Copy {
     }
 
     /// Builds, and says where the program is.
-    pub(super) fn build(&self, what: &Build) -> Result<PathBuf> {
+    pub(crate) fn build(&self, what: &Build) -> Result<PathBuf> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(match what {
@@ -117,14 +117,14 @@ impl Copy {
     }
 
     /// Where the programs run.
-    pub(super) fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.source
     }
 }
 
 /// What is built.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Build {
+pub(crate) enum Build {
     /// The program of a package, which has its name.
     Program(&'static str),
     /// A test of a package.

@@ -4,8 +4,8 @@
 //! P1 to P12 speaks. First the source as it is must pass the same checks: one that finds fault with it finds nothing.
 
 mod checks;
-mod copy;
-mod patch;
+pub(crate) mod copy;
+pub(crate) mod patch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -7,17 +7,17 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// One file of `tests/mutants`.
 #[derive(Debug)]
-pub(super) struct Mutant {
+pub(crate) struct Mutant {
     /// The file's name without its ending.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What is planted, in a sentence.
-    pub(super) plants: String,
+    pub(crate) plants: String,
     /// The rule that it goes against; names entries of the list of known bugs where it makes them again.
-    pub(super) rule: String,
+    pub(crate) rule: String,
     /// The promise that it breaks, as `P5`.
-    pub(super) breaks: String,
+    pub(crate) breaks: String,
     /// Checks, the one that should find it soonest first.
-    pub(super) tries: Vec<String>,
+    pub(crate) tries: Vec<String>,
     edits: BTreeMap<String, Vec<Hunk>>,
 }
 
@@ -29,7 +29,7 @@ struct Hunk {
 
 impl Mutant {
     /// All mutants of a folder, in order of their names.
-    pub(super) fn all(folder: &Path) -> Result<Vec<Self>> {
+    pub(crate) fn all(folder: &Path) -> Result<Vec<Self>> {
         let mut mutants = Vec::new();
         let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read `{}`", folder.display()))?;
         for entry in entries {
@@ -44,7 +44,7 @@ impl Mutant {
         Ok(mutants)
     }
 
-    pub(super) fn parse(name: &str, text: &str) -> Result<Self> {
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Self> {
         let (head, diff) = text.split_once("\n\n").context("no empty line between the header and the diff")?;
         let field = |key: &str| -> Result<String> {
             let found = head.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
@@ -74,20 +74,20 @@ impl Mutant {
     }
 
     /// The entry of the list of known bugs that its name speaks of: `B05` of `07-b05-…`.
-    pub(super) fn known_bug(&self) -> Option<String> {
+    pub(crate) fn known_bug(&self) -> Option<String> {
         let word = self.name.split('-').nth(1)?;
         let digits = word.strip_prefix('b')?;
         (digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| format!("B{digits}"))
     }
 
     /// The files that it changes.
-    pub(super) fn files(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn files(&self) -> impl Iterator<Item = &String> {
         self.edits.keys()
     }
 
     /// What the files of `root` are with the bug planted. What a hunk takes away, with the lines around it, must be there
     /// once and only once.
-    pub(super) fn planted(&self, root: &Path) -> Result<BTreeMap<String, String>> {
+    pub(crate) fn planted(&self, root: &Path) -> Result<BTreeMap<String, String>> {
         let mut changed = BTreeMap::new();
         for (path, hunks) in &self.edits {
             let mut text = std::fs::read_to_string(root.join(path)).with_context(|| format!("`{path}`"))?;

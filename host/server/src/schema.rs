@@ -20,7 +20,7 @@ pub(crate) fn check(file: &PipelineFile, id: &SinkId, sink: &SinkSection, schema
     for (key, written) in &sink.config {
         let path = of_sink(id, &["config", key]);
         let (value, key_at) = (file.places.at(&path), file.places.key_at(&path));
-        let mut say = |at, message: String, hints: Vec<String>| problems.push(Problem { at, message, hints });
+        let mut say = |at, message: String, hints: Vec<String>| problems.push(Problem::new(at, message, hints));
         match properties.get(key) {
             None if open => {}
             None => say(
@@ -46,11 +46,12 @@ pub(crate) fn check(file: &PipelineFile, id: &SinkId, sink: &SinkSection, schema
     for key in required.iter().filter_map(Value::as_str).filter(|key| !sink.config.contains_key(*key)) {
         let about = properties.get(key).and_then(|p| p.get("description")).and_then(Value::as_str);
         let about = about.map(|about| format!(": {about}")).unwrap_or_default();
-        problems.push(Problem {
-            at: file.places.at(&of_sink(id, &["config"])),
-            message: format!("[{table}] lacks `{key}`{about}"),
-            hints: vec!["the plugin requires it".into()],
-        });
+        let at = file.places.at(&of_sink(id, &["config"]));
+        problems.push(Problem::new(
+            at,
+            format!("[{table}] lacks `{key}`{about}"),
+            vec!["the plugin requires it".into()],
+        ));
     }
     problems
 }

@@ -8,6 +8,7 @@ mod coverage;
 mod crash;
 mod figure;
 mod flights;
+mod fuzz;
 mod many_files;
 mod model;
 mod multiset;
@@ -54,6 +55,8 @@ enum Command {
     Coverage(coverage::Arguments),
     /// Every state that small pipelines can reach, and the counter-examples that shaped the design.
     Model(model::Arguments),
+    /// Fuzzes everything that parses, with coverage.
+    Fuzz(fuzz::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -84,6 +87,7 @@ fn run(command: Command) -> Result<()> {
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Coverage(arguments) => coverage::run(&arguments),
         Command::Model(arguments) => model::run(&arguments),
+        Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

@@ -60,7 +60,7 @@ pub fn import(file: &PipelineFile, from: &Path) -> Result<Imported, ServerError>
     if archive.read(&mut opened, Some(&place.unfinished))? != manifest {
         return Err(archive.damaged("it changed while it was read"));
     }
-    check_log(file, &place.unfinished, &archive)?;
+    check_log(file, &place.unfinished, &archive, &manifest)?;
     place.finish(state)?;
     Ok(Imported {
         state: state.clone(),
@@ -94,16 +94,30 @@ fn failed(doing: &str, path: &Path, error: &io::Error) -> ServerError {
     ServerError::Host(format!("cannot {doing} {}: {error}", path.display()))
 }
 
-/// The log must be readable as such, and every piece that a checkpoint names must be there.
-fn check_log(file: &PipelineFile, dir: &Path, archive: &Archive<'_>) -> Result<(), ServerError> {
+/// The log must be readable as such, hold what the manifest says, and every piece that a checkpoint names must be there.
+fn check_log(file: &PipelineFile, dir: &Path, archive: &Archive<'_>, manifest: &Manifest) -> Result<(), ServerError> {
     let bad = |error: &dyn std::fmt::Display| archive.damaged(error);
     let mut log = LocalLog::open_read_only(dir).map_err(|error| bad(&error))?;
     let records = log.read_all().map_err(|error| bad(&error))?;
     let state = State::of(records, &file.pipeline.name, dir)?;
+    let (found, newest) = (state.records.len() as u64, state.history.newest_seal().map(|of| of.epoch.0));
+    if found == 0 || (found, newest) != (manifest.records, manifest.newest_epoch) {
+        // Without a record a pipeline would begin anew, in front of destinations that have its rows.
+        return Err(archive.damaged(format!(
+            "its log has {found} records and {} as its newest epoch, the manifest says {} and {}",
+            shown(newest),
+            manifest.records,
+            shown(manifest.newest_epoch)
+        )));
+    }
     for chunk in state.history.state_chunks() {
         log.read_state(&chunk).map_err(|error| bad(&error))?;
     }
     Ok(())
+}
+
+fn shown(epoch: Option<u64>) -> String {
+    epoch.map_or_else(|| "none".to_owned(), |epoch| epoch.to_string())
 }
 
 struct Archive<'a> {

@@ -14,18 +14,45 @@ pub struct Problem {
     pub hints: Vec<String>,
 }
 
+/// Longest message, in bytes: what it quotes from the file may have any length.
+const LONGEST: usize = 1000;
+
 impl Problem {
+    /// A problem at a place. Of a message that quotes too much the middle is left out, and what would move a terminal's
+    /// cursor is spelled out.
+    pub(crate) fn new(at: Option<(usize, usize)>, message: impl Into<String>, hints: Vec<String>) -> Self {
+        Self { at, message: in_one_line(message.into()), hints: hints.into_iter().map(in_one_line).collect() }
+    }
+
     /// A problem of the file as a whole.
     pub(crate) fn of_file(message: impl Into<String>) -> Self {
-        Self { at: None, message: message.into(), hints: Vec::new() }
+        Self::new(None, message, Vec::new())
     }
 
     /// Adds a way to mend it.
     #[must_use]
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
-        self.hints.push(hint.into());
+        self.hints.push(in_one_line(hint.into()));
         self
     }
+}
+
+fn in_one_line(text: String) -> String {
+    let mut shown = String::with_capacity(text.len().min(2 * LONGEST));
+    for c in text.chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    let text = shown;
+    if text.len() <= LONGEST {
+        return text;
+    }
+    let start = text.floor_char_boundary(LONGEST / 2);
+    let end = text.ceil_char_boundary(text.len() - LONGEST / 2 + '…'.len_utf8());
+    format!("{}…{}", &text[..start], &text[end..])
 }
 
 /// A pipeline file that cannot be used. Holds every problem found, in the order of the file.

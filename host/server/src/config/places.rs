@@ -90,7 +90,7 @@ pub(crate) fn of_sink(id: &SinkId, keys: &[&str]) -> Vec<String> {
 impl PipelineFile {
     /// One thing that is wrong with the file, where `path` leads.
     pub(crate) fn wrong(&self, path: &[String], message: impl Into<String>, hints: Vec<String>) -> ConfigError {
-        self.wrong_in(vec![Problem { at: self.places.at(path), message: message.into(), hints }])
+        self.wrong_in(vec![Problem::new(self.places.at(path), message, hints)])
     }
 
     /// Several of them; not empty.

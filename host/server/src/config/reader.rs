@@ -126,7 +126,7 @@ impl<'t> Document<'t> {
 
     /// Notes a problem at a place.
     pub(crate) fn problem(&self, span: Range<usize>, message: impl Into<String>, hints: Vec<String>) {
-        let problem = Problem { at: Some(self.place(span.start)), message: message.into(), hints };
+        let problem = Problem::new(Some(self.place(span.start)), message, hints);
         let mut problems = self.problems.borrow_mut();
         // A key that is read in several places is missing once.
         if !problems.contains(&problem) {
@@ -137,7 +137,7 @@ impl<'t> Document<'t> {
     /// Notes a problem at a place that is known as line and column.
     pub(crate) fn problem_at(&self, at: Option<(usize, usize)>, message: impl Into<String>, hint: &str) {
         let hints = vec![hint.to_owned()];
-        self.problems.borrow_mut().push(Problem { at, message: message.into(), hints });
+        self.problems.borrow_mut().push(Problem::new(at, message, hints));
     }
 
     /// All problems, in the order of the file.

@@ -466,3 +466,14 @@ fn places_are_found_by_names_that_are_written_in_any_way() {
     assert_eq!((at(&["sinks", "out"]), at(&["dead-letter"])), (Some((11, 8)), None));
     assert_eq!(places.without_sources().at(&["sources".to_owned()]), None);
 }
+
+#[test]
+fn what_is_quoted_from_a_file_is_shown_in_one_line_and_not_without_end() {
+    let long = "é".repeat(100_000);
+    let error = read(&GOOD.replace("\"json-lines\"", &format!("\"{long}\""))).unwrap_err();
+    assert!(error.problems[0].message.len() <= 1000, "{} bytes", error.problems[0].message.len());
+    assert!(error.problems[0].message.contains('…') && error.problems[0].message.contains("format"));
+    let error = read(&GOOD.replace("\"json-lines\"", "\"a\\u001b[31mb\\nc\"")).unwrap_err();
+    let message = &error.problems[0].message;
+    assert!(!message.contains(char::is_control) && message.contains("u{1b}"), "{message}");
+}

@@ -107,7 +107,8 @@ async fn many_open_files_in_folders_are_staged_and_published_as_one_part() {
     let mut writer = plugin.writer(Arc::new(Intents::default())).await.unwrap();
     writer.open(&ctx, KeyRange::ALL, &[]).await.unwrap();
     let mut previous = Vec::new();
-    for epoch in 1..=2 {
+    let mut held = Vec::new();
+    for epoch in 1..=3 {
         writer.begin(&ctx, &part(&ctx, epoch, 0)).await.unwrap();
         for number in 0..FILES {
             writer.write(&ctx, piece(number, "{\"a\":1}\n", false)).await.unwrap();
@@ -131,7 +132,11 @@ async fn many_open_files_in_folders_are_staged_and_published_as_one_part() {
         let texts: Vec<String> = found.map(|entry| std::fs::read_to_string(entry.unwrap().path()).unwrap()).collect();
         assert_eq!(texts, vec!["{\"a\":1}\n{\"a\":2}\n"; usize::try_from(epoch).unwrap()]);
         assert_eq!(published(dir.path()).len() as u64, u64::from(FILES) / 10 * epoch);
+        held.push(writer.usage().expect("measured at the end of prepare"));
     }
+    assert!(held[0].memory_bytes > 0, "{held:?}");
+    // The files of the first part are closed when it is prepared.
+    assert!(held[2].handles <= held[1].handles && held[2].handles < u64::from(FILES), "{held:?}");
 }
 
 #[tokio::test]

@@ -175,11 +175,8 @@ pub fn compute(from: &Ingredients) -> Guarantee {
     let (ceiling, mut reasons) = pipeline_ceiling(from);
     let sinks: BTreeMap<SinkId, SinkGuarantee> =
         from.sinks.iter().map(|sink| (sink.sink.clone(), sink_guarantee(sink, &from.times, ceiling))).collect();
-    for reason in sinks.values().flat_map(|sink| &sink.reasons) {
-        if !reasons.contains(reason) {
-            reasons.push(reason.clone());
-        }
-    }
+    // Each names its sink, so none comes twice.
+    reasons.extend(sinks.values().flat_map(|sink| sink.reasons.iter().cloned()));
     Guarantee {
         delivery: sinks.values().map(|sink| sink.delivery).min().unwrap_or(ceiling),
         visibility: sinks.values().map(|sink| sink.visibility).min().unwrap_or(Visibility::WholeEpoch),

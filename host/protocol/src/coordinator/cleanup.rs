@@ -73,26 +73,27 @@ impl Janitor {
     pub(super) fn at_rest(&self) -> bool {
         self.listing == Listing::Done && self.todo.is_empty() && self.asked.is_empty()
     }
+
+    /// The call for what is under way.
+    fn abandon(&self, sink: &SinkId) -> Effect {
+        let (parts, attempt) = (self.asked.clone(), self.failures.saturating_add(1));
+        Effect::Abandon { sink: sink.clone(), parts, attempt }
+    }
 }
 
 impl Coordinator {
     pub(super) fn begin_cleaning(&mut self) {
-        for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
-            let announced = self.history.announced_and_left(&self.pipeline, &sink);
-            if let Some(janitor) = self.janitors.get_mut(&sink) {
-                janitor.todo.extend(announced);
-            }
+        for (sink, janitor) in &mut self.janitors {
+            janitor.todo.extend(self.history.announced_and_left(&self.pipeline, sink));
         }
         self.begin_listing();
         self.go_on_cleaning();
     }
 
     fn begin_listing(&mut self) {
-        for (sink, spec) in &self.graph.sinks {
-            if let Some(janitor) = self.janitors.get_mut(sink)
-                && spec.abilities.orphans == Orphans::Listable
-                && janitor.at_rest()
-            {
+        for (sink, janitor) in &mut self.janitors {
+            let lists = self.graph.sinks.get(sink).is_some_and(|spec| spec.abilities.orphans == Orphans::Listable);
+            if lists && janitor.at_rest() {
                 janitor.listing = Listing::Next(None);
                 janitor.pages = 0;
             }
@@ -111,32 +112,30 @@ impl Coordinator {
         if !self.alive() || !matches!(self.phase, Phase::Cleaning | Phase::Running) {
             return;
         }
-        for sink in self.graph.sinks.keys().cloned().collect::<Vec<_>>() {
-            let Some(janitor) = self.janitors.get_mut(&sink) else { continue };
+        for (sink, janitor) in &mut self.janitors {
             if janitor.waiting || !janitor.asked.is_empty() || matches!(janitor.listing, Listing::Asked(_)) {
                 continue;
             }
             if !janitor.todo.is_empty() {
                 let count = janitor.todo.len().min(PARTS_PER_CALL);
                 janitor.asked = janitor.todo.drain(..count).collect();
-                self.abandon(&sink);
+                self.out.push(janitor.abandon(sink));
             } else if let Listing::Next(page) = janitor.listing.clone() {
                 janitor.listing = Listing::Asked(page.clone());
-                let prefix = SinkHash::of(&self.pipeline, &sink).prefix();
-                self.emit(Effect::ListOrphans { sink, prefix, page });
+                let prefix = SinkHash::of(&self.pipeline, sink).prefix();
+                self.out.push(Effect::ListOrphans { sink: sink.clone(), prefix, page });
             }
         }
         self.go_on_starting();
     }
 
-    fn abandon(&mut self, sink: &SinkId) {
-        let Some(janitor) = self.janitors.get(sink) else { return };
-        let (parts, attempt) = (janitor.asked.clone(), janitor.failures.saturating_add(1));
-        self.emit(Effect::Abandon { sink: sink.clone(), parts, attempt });
+    pub(super) fn on_orphans_listed(&mut self, sink: &SinkId, result: Result<OrphanPage, CallFault>) {
+        let Some(mut janitor) = self.janitors.remove(sink) else { return };
+        self.read_listing(sink, &mut janitor, result);
+        self.janitors.insert(sink.clone(), janitor);
     }
 
-    pub(super) fn on_orphans_listed(&mut self, sink: &SinkId, result: Result<OrphanPage, CallFault>) {
-        let Some(janitor) = self.janitors.get_mut(sink) else { return };
+    fn read_listing(&mut self, sink: &SinkId, janitor: &mut Janitor, result: Result<OrphanPage, CallFault>) {
         let Listing::Asked(asked) = janitor.listing.clone() else { return };
         match result {
             Ok(page) => {
@@ -150,13 +149,11 @@ impl Coordinator {
                 if endless {
                     self.warn(format!("sink `{sink}`: the listing of orphans did not come to an end"));
                 }
-                self.sort_orphans(sink, page.orphans);
+                self.sort_orphans(sink, janitor, page.orphans);
             }
             Err(fault) => {
                 janitor.listing = Listing::Next(asked);
-                if !self.clean_up_failed(sink, Why::Fault(fault))
-                    && let Some(janitor) = self.janitors.get_mut(sink)
-                {
+                if !self.clean_up_failed(sink, janitor, Why::Fault(fault)) {
                     janitor.listing = Listing::Done;
                 }
             }
@@ -165,7 +162,7 @@ impl Coordinator {
 
     /// Removes what is ours, of an older run, and certainly unsealed. Everything else is left, and reported where a
     /// person could wonder.
-    fn sort_orphans(&mut self, sink: &SinkId, orphans: Vec<Orphan>) {
+    fn sort_orphans(&mut self, sink: &SinkId, janitor: &mut Janitor, orphans: Vec<Orphan>) {
         let mut found: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
         let mut strange = 0usize;
         for orphan in orphans {
@@ -180,14 +177,17 @@ impl Coordinator {
                 "sink `{sink}`: {strange} staged things carry no name of a run that this log knows; they are left alone"
             ));
         }
-        if let Some(janitor) = self.janitors.get_mut(sink) {
-            let parts = found.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources });
-            janitor.todo.extend(parts);
-        }
+        let parts = found.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources });
+        janitor.todo.extend(parts);
     }
 
     pub(super) fn on_abandoned(&mut self, sink: &SinkId, result: Result<Vec<Outcome>, CallFault>) {
-        let Some(janitor) = self.janitors.get_mut(sink) else { return };
+        let Some(mut janitor) = self.janitors.remove(sink) else { return };
+        self.read_abandoned(sink, &mut janitor, result);
+        self.janitors.insert(sink.clone(), janitor);
+    }
+
+    fn read_abandoned(&mut self, sink: &SinkId, janitor: &mut Janitor, result: Result<Vec<Outcome>, CallFault>) {
         if janitor.asked.is_empty() || janitor.waiting {
             return;
         }
@@ -197,11 +197,11 @@ impl Coordinator {
             Ok(outcomes) => {
                 janitor.asked = asked;
                 let message = format!("{} outcomes came for an abandon of {}", outcomes.len(), janitor.asked.len());
-                return self.abandon_failed(sink, Why::Words(message));
+                return self.abandon_failed(sink, janitor, Why::Words(message));
             }
             Err(fault) => {
                 janitor.asked = asked;
-                return self.abandon_failed(sink, Why::Fault(fault));
+                return self.abandon_failed(sink, janitor, Why::Fault(fault));
             }
         };
         let mut gone = Vec::new();
@@ -221,13 +221,11 @@ impl Coordinator {
             self.warn(format!("sink `{sink}`: {refused} unsealed parts could not be given back; they stay"));
         }
         self.note_given_back(sink, gone);
-        if let Some(janitor) = self.janitors.get_mut(sink) {
-            janitor.asked = again;
-            if janitor.asked.is_empty() {
-                janitor.failures = 0;
-            } else {
-                self.abandon_failed(sink, Why::Words("parts are not given back yet".to_owned()));
-            }
+        janitor.asked = again;
+        if janitor.asked.is_empty() {
+            janitor.failures = 0;
+        } else {
+            self.abandon_failed(sink, janitor, Why::Words("parts are not given back yet".to_owned()));
         }
     }
 
@@ -245,10 +243,8 @@ impl Coordinator {
         }
     }
 
-    fn abandon_failed(&mut self, sink: &SinkId, why: Why) {
-        if !self.clean_up_failed(sink, why)
-            && let Some(janitor) = self.janitors.get_mut(sink)
-        {
+    fn abandon_failed(&mut self, sink: &SinkId, janitor: &mut Janitor, why: Why) {
+        if !self.clean_up_failed(sink, janitor, why) {
             janitor.asked.clear();
             janitor.todo.clear();
         }
@@ -266,12 +262,11 @@ impl Coordinator {
     }
 
     /// Whether it is tried again. What cannot be given back does not stop the pipeline: the next sweep looks again.
-    fn clean_up_failed(&mut self, sink: &SinkId, why: Why) -> bool {
+    fn clean_up_failed(&mut self, sink: &SinkId, janitor: &mut Janitor, why: Why) -> bool {
         if why.remedy() == Remedy::Superseded {
             self.end(End::Superseded(format!("sink `{sink}`: {why}")));
             return false;
         }
-        let Some(janitor) = self.janitors.get_mut(sink) else { return false };
         janitor.failures = janitor.failures.saturating_add(1);
         let failures = janitor.failures;
         if why.is_hopeless() || self.settings.spent(failures) {
@@ -291,8 +286,8 @@ impl Coordinator {
             && janitor.waiting
         {
             janitor.waiting = false;
-            if !janitor.asked.is_empty() && self.alive() {
-                self.abandon(sink);
+            if !janitor.asked.is_empty() && self.ending.is_none() {
+                self.out.push(janitor.abandon(sink));
             }
         }
         self.on_release_retry(sink);

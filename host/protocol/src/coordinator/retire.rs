@@ -51,6 +51,14 @@ struct Release {
     failures: u32,
 }
 
+impl Release {
+    /// The call for what is under way.
+    fn ask(&self, sink: &SinkId) -> Effect {
+        let (resources, attempt) = (self.asked.clone(), self.failures.saturating_add(1));
+        Effect::Release { sink: sink.clone(), resources, attempt }
+    }
+}
+
 impl Retiring {
     pub(super) fn new(leftovers: Vec<Slot>) -> Self {
         Self { stage: Stage::Idle, leftovers, begun: false, sinks: BTreeMap::new(), recording: 0, deleting: Vec::new() }
@@ -115,24 +123,17 @@ impl Coordinator {
     }
 
     fn go_on_releasing(&mut self) {
-        for sink in self.retiring.sinks.keys().cloned().collect::<Vec<_>>() {
-            let Some(release) = self.retiring.sinks.get_mut(&sink) else { continue };
+        for (sink, release) in &mut self.retiring.sinks {
             if release.asked.is_empty() && !release.todo.is_empty() {
                 let count = release.todo.len().min(RESOURCES_PER_CALL);
                 release.asked = release.todo.drain(..count).collect();
-                self.ask_release(&sink);
+                self.out.push(release.ask(sink));
             }
         }
         let done = |release: &Release| release.asked.is_empty() && release.todo.is_empty();
         if self.retiring.sinks.values().all(done) {
             self.note_released();
         }
-    }
-
-    fn ask_release(&mut self, sink: &SinkId) {
-        let Some(release) = self.retiring.sinks.get(sink) else { return };
-        let (resources, attempt) = (release.asked.clone(), release.failures.saturating_add(1));
-        self.emit(Effect::Release { sink: sink.clone(), resources, attempt });
     }
 
     pub(super) fn on_release_answered(&mut self, sink: &SinkId, result: Result<Vec<Outcome>, CallFault>) {
@@ -197,8 +198,8 @@ impl Coordinator {
     pub(super) fn on_release_retry(&mut self, sink: &SinkId) {
         let Some(release) = self.retiring.sinks.get_mut(sink).filter(|release| release.waiting) else { return };
         release.waiting = false;
-        if self.alive() {
-            self.ask_release(sink);
+        if self.ending.is_none() {
+            self.out.push(release.ask(sink));
         }
     }
 

@@ -52,7 +52,7 @@ impl Coordinator {
 
     pub(super) fn on_idle_flush(&mut self) {
         self.idle_timer = false;
-        if !self.unrecorded.is_empty() && self.append.idle() && !self.cutting() && self.alive() {
+        if !self.unrecorded.is_empty() && self.append.idle() && !self.cutting() {
             self.record(Body::Outcomes);
         }
     }

@@ -85,6 +85,18 @@ fn f43_of_keys_that_a_writer_has_written_since_a_rescale_older_state_does_not_co
 }
 
 #[test]
+fn f43_states_that_differ_in_version_or_content_are_not_put_together() {
+    let halves = KeyRange::split(2);
+    let of_version = |range, version| WriterState { version, ..state(range, b"s") };
+    let versions = cut(vec![
+        part(0, 2, vec![of_version(KeyRange::ALL, 1)]),
+        part(1, 2, vec![of_version(KeyRange::ALL, 2), state(halves[1], b"t")]),
+    ]);
+    let all = [of_version(halves[0], 1), of_version(halves[1], 2), state(halves[1], b"t")];
+    assert_eq!(versions.writer_states(KeyRange::ALL), all);
+}
+
+#[test]
 fn f43_a_rescaled_run_finishes_what_the_other_shape_has_sealed() {
     for (before, after) in [(2, 3), (3, 1), (1, 4), (4, 2)] {
         let (mut world, graph) = one_sink(abilities());

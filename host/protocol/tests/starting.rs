@@ -405,6 +405,31 @@ fn a_checkpoint_that_is_retired_is_no_point_to_replay_from() {
 }
 
 #[test]
+fn a_destination_that_stands_at_a_deleted_checkpoint_is_behind_and_no_place_to_go_back_to() {
+    let (mut world, graph) = one_sink(abilities());
+    let mut host = started(&mut world, &graph, 1);
+    host.epoch(&mut world, 2);
+    host.settle(&mut world, everything);
+    let (first, newest) = (seals(&world)[0], world.destinations[&sink("a")].committed.clone());
+    for _ in 0..8 {
+        host.epoch(&mut world, 2);
+        host.settle(&mut world, everything);
+    }
+    assert!(host.coordinator.history().seal(first).is_none(), "deleted");
+    let retained = seals(&world)[1];
+    drop(host);
+    world.destinations.get_mut(&sink("a")).expect("a").committed = newest;
+    let policies_of = |host: &Host| match refusal(host) {
+        Refusal::Mismatch { mismatch: Mismatch::Behind { .. }, policies, .. } => policies.clone(),
+        other => panic!("{other:?}"),
+    };
+    let refused = started(&mut world, &graph, 2);
+    assert_eq!(policies_of(&refused), [MismatchPolicy::AcceptLoss]);
+    let refused = started_with(&mut world, &graph, fork("f", retained), 3);
+    assert_eq!(policies_of(&refused), [MismatchPolicy::AcceptLoss], "going back to a later one does not help");
+}
+
+#[test]
 fn parts_of_runs_that_the_log_does_not_know_are_foreign() {
     let (mut world, graph) = one_sink(Abilities { fence: false, ..abilities() });
     two_epochs(&mut world, &graph);

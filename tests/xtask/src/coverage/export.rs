@@ -161,7 +161,8 @@ impl<'a> Source<'a> {
             if above.trim().is_empty() || indent(above) >= within {
                 continue;
             }
-            within = indent(above);
+            // A signature over several lines ends with its brackets where its name stands.
+            within = indent(above) + usize::from(above.trim_start().starts_with(')'));
             if let Some(name) = function_name(above) {
                 return name;
             }
@@ -190,7 +191,9 @@ fn first(a: bool) {
 }
 
 impl X {
-    pub(super) fn second(&self) -> bool {
+    pub(super) fn second(
+        &self,
+    ) -> bool {
         let close = |n: u32| n > 7;
         self.is_some_and(close)
     }
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn instantiations_of_a_branch_are_one_branch() {
         let found =
-            measured("[[2,8,2,9,3,0,0,0,4],[2,8,2,9,0,1,0,0,4],[8,30,8,35,0,5,0,0,4],[16,12,16,13,0,0,0,0,4]]", "[]");
+            measured("[[2,8,2,9,3,0,0,0,4],[2,8,2,9,0,1,0,0,4],[10,30,10,35,0,5,0,0,4],[18,12,18,13,0,0,0,0,4]]", "[]");
         let [first, second] = &found.branches[..] else { panic!("{:?}", found.branches) };
         assert_eq!(
             (first.function.as_str(), first.text.as_str(), first.taken_true, first.taken_false),
@@ -254,10 +257,10 @@ mod tests {
     #[test]
     fn lines_count_once_and_those_of_tests_do_not() {
         let segments = "[[1,1,5,true,true,false],[2,8,0,true,true,false],[2,12,5,true,false,false],[4,2,0,false,false,false],\
-                        [15,5,0,true,true,false],[17,6,0,false,false,false]]";
+                        [17,5,0,true,true,false],[19,6,0,false,false,false]]";
         let found = measured("[]", segments);
         assert_eq!((found.lines, found.lines_covered), (4, 4));
-        let never = measured("[]", "[[7,5,0,true,true,false],[10,6,0,false,false,false]]");
+        let never = measured("[]", "[[9,7,0,true,true,false],[12,6,0,false,false,false]]");
         assert_eq!((never.lines, never.lines_covered), (4, 0));
     }
 }

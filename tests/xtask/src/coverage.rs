@@ -113,24 +113,27 @@ fn measure(target: &Path, arguments: &Arguments) -> Result<()> {
     std::fs::create_dir_all(target)?;
     // Programs of an earlier run speak of lines that have moved since.
     call(target, &["llvm-cov", "clean", "--workspace"])?;
+    // Unoptimised, the model would take hours.
+    let profile: &[&str] = if arguments.all { &["--profile", "proof"] } else { &[] };
     for (package, _) in PACKAGES {
-        call(target, &["llvm-cov", "--no-report", "--branch", "--package", package])?;
+        call(target, &[&["llvm-cov", "--no-report", "--branch", "--package", package], profile].concat())?;
     }
     if arguments.all {
-        measure_the_proof(target, arguments.seeds)?;
+        measure_the_proof(target, profile, arguments.seeds)?;
     }
     let path = exported(target);
     let path = path.to_str().context("the target directory's path is not UTF-8")?;
     let mut report = vec!["llvm-cov", "report", "--branch", "--json", "--output-path", path];
     report.extend(PACKAGES.iter().flat_map(|(package, _)| ["--package", package]));
+    report.extend(profile);
     call(target, &report)
 }
 
-fn measure_the_proof(target: &Path, seeds: u64) -> Result<()> {
+fn measure_the_proof(target: &Path, profile: &[&str], seeds: u64) -> Result<()> {
     for package in ["tidegate-pipeline", "tidegate-model", "tidegate-simulation"] {
-        call(target, &["llvm-cov", "--no-report", "--branch", "--package", package])?;
+        call(target, &[&["llvm-cov", "--no-report", "--branch", "--package", package], profile].concat())?;
     }
-    let program = ["llvm-cov", "run", "--no-report", "--branch", "--package"];
+    let program = [&["llvm-cov", "run", "--no-report", "--branch"], profile, &["--package"]].concat();
     let seeds = seeds.to_string();
     for (package, arguments) in [
         ("tidegate-model", &["--quick"][..]),

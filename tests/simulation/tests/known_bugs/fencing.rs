@@ -140,7 +140,7 @@ async fn b70_a_stop_commits_and_what_a_dead_run_left_open_is_given_back() {
         let mut scene = Scene::of(kind);
         let ended =
             scene.live(vec![(Moment::Open, 3, Do::Savepoint("before".into())), (Moment::Open, 4, Do::Stop)]).await;
-        assert_eq!(end(&scene, ended), End::Stopped);
+        assert_eq!(end(&scene, ended), End::Stopped, "P4: a stop commits what is there, and stops");
         let history = scene.history();
         let savepoint = history.savepoints()["before"];
         let ended = history.checkpoints().all(|epoch| epoch.ended());

@@ -583,6 +583,11 @@ impl Engine {
                 put(&mut host.bag, self.item(Item::Prepare(prepare)));
             }
         }
+        if self.plan.answers_travel {
+            told.into_iter().for_each(|event| put(&mut host.bag, event));
+            world.hosts[at] = self.hosts.put(host).0;
+            return Ok(());
+        }
         self.deliver(world, at, host, told)
     }
 
@@ -645,7 +650,7 @@ impl Engine {
             prepared,
         };
         let event = self.item(Item::Tell(event));
-        self.deliver(world, at, host, vec![event])
+        self.answer(world, at, host, event)
     }
 
     fn delete(&mut self, world: &mut World, at: usize, host: Host, slots: &[Slot], how: How) -> Result<(), Violation> {

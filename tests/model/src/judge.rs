@@ -103,6 +103,20 @@ pub fn appended(plan: &Plan, facts: &Facts, record: &Record) -> Verdict {
                     format!("decision `{id}` is acted upon a second time")
                 })?;
             }
+            for seal in facts.line() {
+                let observes = |sink: &SinkId| plan.sinks.iter().any(|p| p.id() == *sink && p.abilities.observe);
+                let lost = seal
+                    .ends
+                    .iter()
+                    .find(|(sink, ended)| !**ended && observes(sink) && !open.observed.contains_key(*sink));
+                if let (Some((sink, _)), true) = (lost, open.parent.is_some()) {
+                    let of = seal.of;
+                    return broken(
+                        Promise::P1,
+                        format!("a run opens without sink `{sink}`, where {of} is not committed"),
+                    );
+                }
+            }
             if open.under.is_empty() {
                 for (sink, seen) in &open.observed {
                     if let Err(why) = facts.explains(sink, seen, record.slot) {
@@ -260,8 +274,13 @@ pub fn outside(
                         format!("`{}` is released at sink `{name}` although {why}", resource.name),
                     );
                 }
-                ensure(!destination.staged.contains_key(&resource.name), Promise::P5, || {
-                    format!("`{}` is released at sink `{name}` and not committed", resource.name)
+                // What is staged and sealed is judged by who names it; what is not sealed may still be.
+                let prepared = destination.staged.get(&resource.name);
+                let waits = prepared.is_some_and(|(part, _)| {
+                    !facts.known.contains(&part.short) && Some(part.run) == facts.newest_run()
+                });
+                ensure(!waits, Promise::P5, || {
+                    format!("`{}` is released at sink `{name}` and is prepared work", resource.name)
                 })?;
             }
             Ok(())

@@ -169,11 +169,11 @@ fn sum_up(results: &Results, arguments: &Arguments, seconds: f64) -> ExitCode {
     results.reports.iter().for_each(|report| coverage.add(&report.coverage));
     let all = arguments.configs.is_empty() && arguments.counter_example.is_none();
     let unreached: Vec<&Branch> = Branch::ALL.iter().filter(|branch| coverage.count(**branch) == 0).collect();
-    if all {
+    if arguments.counter_example.is_none() {
         for branch in Branch::ALL {
             eprintln!("{:12}  {branch:?}", coverage.count(*branch));
         }
-        if !unreached.is_empty() {
+        if all && !unreached.is_empty() {
             eprintln!("never reached: {unreached:?}");
         }
     }

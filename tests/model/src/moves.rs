@@ -229,6 +229,9 @@ fn is_answer(event: &Event) -> bool {
             | Event::Abandoned { .. }
             | Event::ReleaseAnswered { .. }
             | Event::TasksOpened
+            | Event::TimerFired { .. }
+            | Event::PartPrepared { .. }
+            | Event::SourceCut { .. }
     )
 }
 

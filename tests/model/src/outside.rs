@@ -88,6 +88,7 @@ pub fn faults_of(effect: &Effect, participant_scope: bool) -> &'static [How] {
             How::Superseded,
             How::Unsupported,
             How::CannotSay,
+            How::Permanent,
             How::Rejected,
             How::Short,
         ],
@@ -102,6 +103,7 @@ pub fn faults_of(effect: &Effect, participant_scope: bool) -> &'static [How] {
             How::Superseded,
             How::Unsupported,
             How::CannotSay,
+            How::Permanent,
             How::Short,
         ],
         Effect::Release { .. } => &[
@@ -114,6 +116,7 @@ pub fn faults_of(effect: &Effect, participant_scope: bool) -> &'static [How] {
             How::Superseded,
             How::Unsupported,
             How::CannotSay,
+            How::Permanent,
             How::Short,
         ],
         Effect::DeleteRecords { .. } => &[How::Partly],
@@ -128,7 +131,7 @@ pub fn faults_of(effect: &Effect, participant_scope: bool) -> &'static [How] {
     }
 }
 
-const COMMIT: [How; 17] = [
+const COMMIT: [How; 18] = [
     How::Partly,
     How::DoneLost,
     How::Late,
@@ -143,6 +146,7 @@ const COMMIT: [How; 17] = [
     How::Superseded,
     How::Unsupported,
     How::CannotSay,
+    How::Permanent,
     How::Rejected,
     How::Never,
     How::Short,
@@ -290,13 +294,16 @@ fn answer(
         }
         Effect::Release { sink, resources, .. } => {
             let fenced = destination.keeps_out(manner, run);
-            let one = |resource: &External| match destination.released.insert(resource.name.clone()) {
-                true => Outcome::Committed,
-                false => Outcome::AlreadyCommitted,
+            let mut one = |resource: &External| {
+                destination.staged.remove(&resource.name);
+                match destination.released.insert(resource.name.clone()) {
+                    true => Outcome::Committed,
+                    false => Outcome::AlreadyCommitted,
+                }
             };
             let outcomes = match (fenced, is_done(how)) {
                 (true, _) => vec![Outcome::Fenced; resources.len()],
-                (false, true) => resources.iter().map(one).collect(),
+                (false, true) => resources.iter().map(&mut one).collect(),
                 (false, false) => vec![Outcome::NotCommitted; resources.len()],
             };
             Event::ReleaseAnswered { sink: sink.clone(), result: outcomes_or_fault(Call::Release, outcomes, how) }
@@ -361,6 +368,7 @@ fn bad(call: Call, how: How) -> Option<CallFault> {
         How::Denied => Some(error(call, ErrorKind::Denied)),
         How::Unsupported => Some(error(call, ErrorKind::Unsupported)),
         How::Superseded => Some(error(call, ErrorKind::Fenced)),
+        How::Permanent => Some(error(call, ErrorKind::Permanent)),
         How::Well
         | How::Twice
         | How::NotDone

@@ -150,6 +150,8 @@ pub enum How {
     Unsupported,
     /// The same as an outcome.
     CannotSay,
+    /// An error that says that it will never work; not done.
+    Permanent,
     /// Not written, and the store accepts nothing more.
     Refused,
     /// Written, and answered with the record itself as if somebody else had been there before.

@@ -9,7 +9,8 @@ use crate::plan::{Choosing, How, Plan, SinkPlan, Spend, StartKind};
 const LOST: [How; 4] = [How::DoneLost, How::Late, How::Twice, How::Trapped];
 
 /// All that a commit, or a question about one, may be answered with.
-const ANSWERS: [How; 13] = [
+const ANSWERS: [How; 14] = [
+    How::Permanent,
     How::Partly,
     How::NotDone,
     How::RetryAfter,
@@ -23,6 +24,19 @@ const ANSWERS: [How; 13] = [
     How::Rejected,
     How::Never,
     How::Short,
+];
+
+/// What may become of clean up.
+const CLEAN: [How; 9] = [
+    How::DoneLost,
+    How::Late,
+    How::NotDone,
+    How::Retryable,
+    How::Permanent,
+    How::Rejected,
+    How::Superseded,
+    How::Unsupported,
+    How::Partly,
 ];
 
 /// What may become of an append.
@@ -103,13 +117,67 @@ pub fn quick() -> Vec<Plan> {
                 StartKind::Accept(MismatchPolicy::ReplayFromDestination),
             ])
             .choices(&[Choosing::Accept(MismatchPolicy::AcceptLoss)]),
+        // Repeated answers, timers and reports, which nobody waits for any more.
+        Plan::new("repeated", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Crash, 1)
+            .faults(1, &[How::Twice, How::DoneLost, How::NotDone])
+            .set(|plan| plan.answers_travel = true),
+        // Giving back and releasing go wrong in every way.
+        Plan::new("clean-up", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Crash, 1)
+            .faults(1, &CLEAN)
+            .allow(Spend::Sweep, 1),
+        Plan::new("releases", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+            .faults(1, &CLEAN)
+            .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
+        Plan::new("zombie-cleans", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Crash, 1)
+            .allow(Spend::Zombie, 1)
+            .set(|plan| plan.max_waiting = 1),
+        Plan::new("zombie-releases", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+            .allow(Spend::Zombie, 1)
+            .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
+        Plan::new("given-up-and-retired", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+            .faults(1, &[How::Rejected])
+            .allow(Spend::Decision, 1)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Crash, 1)
+            .choices(&[Choosing::GiveUp])
+            .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
         Plan::new("power", vec![SinkPlan::able("a", 1)], &[1]).faults(1, &[How::Volatile]).allow(Spend::Power, 1),
     ]
 }
 
-/// Those of a full run.
+/// Those of a full run, the largest first; the quick ones are among them.
 pub fn full() -> Vec<Plan> {
-    quick()
+    let mut plans = vec![
+        Plan::new("two-by-two-by-two", vec![SinkPlan::able("a", 2)], &[2, 1]).allow(Spend::Crash, 2),
+        Plan::new("three-by-two", vec![participant_scope("a", 3)], &[3, 2])
+            .allow(Spend::Crash, 1)
+            .faults(1, &[How::DoneLost, How::Late, How::Twice, How::Trapped, How::Partly]),
+        Plan::new(
+            "rescale",
+            vec![SinkPlan { participants: vec![2, 3], states: true, ..participant_scope("a", 2) }],
+            &[2, 3],
+        )
+        .allow(Spend::Crash, 1)
+        .faults(1, &LOST),
+        Plan::new("zombie-and-crash", vec![SinkPlan::able("a", 2)], &[2, 1])
+            .allow(Spend::Zombie, 1)
+            .allow(Spend::Crash, 1),
+        Plan::new("zombie-travelling-lost", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Zombie, 1)
+            .faults(1, &LOST)
+            .set(|plan| plan.answers_travel = true),
+        Plan::new("two-zombies", vec![SinkPlan::able("a", 1)], &[1]).allow(Spend::Zombie, 2),
+        Plan::new("two-sinks-zombie", vec![SinkPlan::able("a", 1), SinkPlan::able("b", 1)], &[1])
+            .allow(Spend::Zombie, 1),
+        Plan::new("zombie-without-fence", vec![participant_scope("a", 2).with(|can| can.fence = false)], &[2, 1])
+            .allow(Spend::Zombie, 1)
+            .faults(1, &LOST),
+    ];
+    plans.extend(quick());
+    plans
 }
 
 /// A plan that shows why a rule is there: with the rule nothing is broken, without it `breaks` is.

@@ -91,6 +91,10 @@ fn probes(log: &Log, history: &History) -> Vec<Record> {
             probes.push(newer(open(Some(epoch.of), &[])));
         }
     }
+    for name in history.savepoints().keys() {
+        let of = tip.unwrap_or(unknown);
+        probes.push(with(Body::Savepoint(Savepoint { name: name.clone(), of })));
+    }
     for (key, entry) in history.ledger().iter() {
         let resources = vec![entry.external.clone()];
         probes.push(with(Body::Released(Released { sink: key.sink.clone(), resources })));

@@ -74,7 +74,7 @@ branches! {
     CheckpointRetained, CheckpointRetired, IntentOpen, IntentSealed, IntentClosed, IntentBound,
     HeldByCheckpoint, HeldByCommit, HeldBySavepoint, HeldByIntent, HeldByNobody, EmptyEpoch, EmptyPart,
     // Records.
-    RecordOpen, RecordIntent, RecordBound, RecordSeal, RecordOutcomes, RecordDecision, RecordForget, RecordRetire,
+    RecordOpen, RecordIntent, RecordBound, RecordSeal, RecordOutcomes, RecordForget, RecordRetire,
     RecordReleased, RecordFinished, RecordDeleted, RecordWithOutcomes,
     // Decisions, and runs under them.
     DecidedRetry, DecidedGiveUp, DecidedFork, DecidedAccept, ForkedWithLoss, ForkedWithDuplicates,

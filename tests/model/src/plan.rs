@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tidegate_protocol::coordinator::Settings;
 use tidegate_protocol::event::{Graph, SinkSpec, SourceSpec};
-use tidegate_protocol::ids::{EpochRef, Nonce, PipelineId, RunId, SinkId, SourceId};
+use tidegate_protocol::ids::{Epoch, EpochRef, Nonce, PipelineId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{Abilities, AtomicScope, Orphans, Visibility};
 use tidegate_protocol::record::{Binding, MismatchPolicy};
 
@@ -90,6 +90,8 @@ pub enum StartKind {
     Fork(MismatchPolicy),
     /// Accepting a mismatch at the first sink, under the id `m`.
     Accept(MismatchPolicy),
+    /// Going back to a checkpoint that is not there.
+    ForkNowhere,
     /// With the second sink under another name.
     Renamed,
     /// With the sinks' grants changed.
@@ -358,6 +360,10 @@ impl Plan {
         match kind {
             StartKind::Fork(policy) => {
                 settings.fork = oldest.map(|from| ("f".to_owned(), by(), from, policy));
+            }
+            StartKind::ForkNowhere => {
+                let nowhere = EpochRef { run: RunId { number: 1, nonce: nonce(99) }, epoch: Epoch(1) };
+                settings.fork = Some(("f".to_owned(), by(), nowhere, MismatchPolicy::AcceptLoss));
             }
             StartKind::Accept(policy) => {
                 settings.mismatch.insert(self.sinks[0].id(), ("m".to_owned(), by(), policy));

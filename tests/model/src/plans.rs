@@ -59,7 +59,7 @@ pub fn quick() -> Vec<Plan> {
             .allow(Spend::Restart, 1)
             .allow(Spend::Decision, 1)
             .choices(&[Choosing::Retry, Choosing::GiveUp]),
-        Plan::new("appends", vec![SinkPlan::able("a", 1)], &[1, 1]).faults(2, &APPENDS),
+        Plan::new("appends", vec![SinkPlan::able("a", 1)], &[1]).faults(2, &APPENDS),
         // A host that thinks that it lives.
         Plan::new("zombie", vec![SinkPlan::able("a", 1)], &[1, 1]).allow(Spend::Zombie, 1),
         Plan::new("zombie-travelling", vec![SinkPlan::able("a", 1)], &[1])
@@ -84,7 +84,7 @@ pub fn quick() -> Vec<Plan> {
             .allow(Spend::Crash, 1)
             .allow(Spend::Restart, 1)
             .allow(Spend::Decision, 1)
-            .starts(&[StartKind::Renamed, StartKind::OtherGrants, StartKind::OtherPlugin]),
+            .starts(&[StartKind::Renamed, StartKind::OtherGrants, StartKind::OtherPlugin, StartKind::ForkNowhere]),
         Plan::new(
             "rescale-small",
             vec![SinkPlan { participants: vec![2, 3], states: true, ..SinkPlan::able("a", 2) }],
@@ -93,7 +93,7 @@ pub fn quick() -> Vec<Plan> {
         .allow(Spend::Crash, 1),
         Plan::new("retention", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
             .allow(Spend::Crash, 1)
-            .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
+            .set(|plan| (plan.retain, plan.max_waiting, plan.probes) = (1, 1, false)),
         Plan::new("intents", vec![SinkPlan::able("a", 1).with(|can| can.orphans = Orphans::DurableIntent)], &[1, 1])
             .allow(Spend::Crash, 1),
         Plan::new("savepoints", vec![SinkPlan::able("a", 1)], &[1])
@@ -116,7 +116,8 @@ pub fn quick() -> Vec<Plan> {
                 StartKind::Accept(MismatchPolicy::AcceptLoss),
                 StartKind::Accept(MismatchPolicy::ReplayFromDestination),
             ])
-            .choices(&[Choosing::Accept(MismatchPolicy::AcceptLoss)]),
+            .choices(&[Choosing::Accept(MismatchPolicy::AcceptLoss)])
+            .set(|plan| plan.probes = false),
         // Repeated answers, timers and reports, which nobody waits for any more.
         Plan::new("repeated", vec![SinkPlan::able("a", 1)], &[1])
             .allow(Spend::Crash, 1)
@@ -127,23 +128,26 @@ pub fn quick() -> Vec<Plan> {
             .allow(Spend::Crash, 1)
             .faults(1, &CLEAN)
             .allow(Spend::Sweep, 1),
-        Plan::new("releases", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+        Plan::new("releases", vec![SinkPlan::able("a", 1)], &[1, 1])
             .faults(1, &CLEAN)
             .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
         Plan::new("zombie-cleans", vec![SinkPlan::able("a", 1)], &[1])
             .allow(Spend::Crash, 1)
             .allow(Spend::Zombie, 1)
             .set(|plan| plan.max_waiting = 1),
-        Plan::new("zombie-releases", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+        Plan::new("zombie-releases", vec![SinkPlan::able("a", 1)], &[1, 1])
             .allow(Spend::Zombie, 1)
             .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
-        Plan::new("given-up-and-retired", vec![SinkPlan::able("a", 1)], &[1, 1, 1])
+        Plan::new("given-up-and-retired", vec![SinkPlan::able("a", 1)], &[1, 1])
             .faults(1, &[How::Rejected])
             .allow(Spend::Decision, 1)
             .allow(Spend::Restart, 1)
             .allow(Spend::Crash, 1)
             .choices(&[Choosing::GiveUp])
             .set(|plan| (plan.retain, plan.max_waiting) = (1, 1)),
+        Plan::new("releases-repeated", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .faults(1, &[How::Twice])
+            .set(|plan| (plan.retain, plan.max_waiting, plan.answers_travel) = (1, 1, true)),
         Plan::new("power", vec![SinkPlan::able("a", 1)], &[1]).faults(1, &[How::Volatile]).allow(Spend::Power, 1),
     ]
 }

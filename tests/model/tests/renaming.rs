@@ -56,14 +56,14 @@ fn life(scope: AtomicScope, order: [u32; 3], outcomes: [Outcome; 3]) -> Vec<Vec<
     let progress = SourceProgress { moved, rows: 3, ..SourceProgress::default() };
     let cut = Event::SourceCut { source: source(), task: 0, epoch: Epoch(1), progress };
     ask(told(cut), &mut coordinator, &mut appended);
-    for i in 0..3 {
+    for (i, ordinal) in order.into_iter().enumerate() {
         let body = Bytes::from(vec![i as u8]);
         let committable = Committable { part: part(i), version: 1, body, rows: 1, expires_at: None };
         let resources = vec![staged_file(&part(i).short)];
         let prepared = Prepared { committable, resources, state: None, rows: 1, rejects: Vec::new() };
         let event = Event::PartPrepared {
             sink: a.clone(),
-            ordinal: order[i],
+            ordinal,
             epoch: Epoch(1),
             rows_in: 1,
             filtered: 0,

@@ -19,7 +19,7 @@ const RULES: &str = "tests/model/rules";
 const COUNTER_EXAMPLES: u32 = 12;
 /// What a full run explores at least, and what a quick one does.
 const STATES: f64 = 10_000_000.0;
-const STATES_QUICK: f64 = 500_000.0;
+const STATES_QUICK: f64 = 1_500_000.0;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {

@@ -97,6 +97,20 @@ impl Spec {
         T::try_from(name.to_owned())
     }
 
+    /// The same pipeline in another world, with source and destinations as they stand. What is planned for its operator
+    /// is left out.
+    #[must_use]
+    pub fn fork(&self, world: &World) -> Self {
+        let sink = |sink: &SinkSpec| SinkSpec { destination: sink.destination.fork(world), ..sink.clone() };
+        Self {
+            source: self.source.fork(world),
+            operator: self.operator.as_ref().map(|(_, subtasks)| (Counter::new(world), *subtasks)),
+            sinks: self.sinks.iter().map(sink).collect(),
+            dead_letter: self.dead_letter.as_ref().map(sink),
+            ..self.clone()
+        }
+    }
+
     /// For one host.
     ///
     /// # Errors

@@ -18,4 +18,5 @@ pub mod person;
 pub mod source;
 pub mod store;
 pub mod support;
+pub mod sweep;
 pub mod world;

@@ -127,6 +127,19 @@ impl SimSource {
         }
     }
 
+    /// The same source in another world, with all that it was told so far.
+    #[must_use]
+    pub fn fork(&self, world: &World) -> Self {
+        let copy = |numbers: &Mutex<Vec<u64>>| numbers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            world: world.clone(),
+            published: Arc::new(Mutex::new(self.published())),
+            faults: Arc::new(Mutex::new(copy(&self.faults))),
+            reads: Arc::new(Mutex::new(*self.reads.lock().unwrap_or_else(PoisonError::into_inner))),
+            ..self.clone()
+        }
+    }
+
     /// The columns of its rows; written as JSON again, rows are the same bytes.
     pub fn columns() -> Option<ColumnsOptions> {
         let declared = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT, x TEXT").ok()?;

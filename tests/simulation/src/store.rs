@@ -145,6 +145,12 @@ impl SimStore {
     /// The same log once more, as somebody who copied its directory has it.
     #[must_use]
     pub fn copy(&self) -> Self {
+        self.fork(&self.world)
+    }
+
+    /// The same log in another world.
+    #[must_use]
+    pub fn fork(&self, world: &World) -> Self {
         let shared = self.lock();
         let place = match &shared.place {
             Place::Local(disk) => Place::Local(SimDisk::from_image(disk.visible())),
@@ -155,7 +161,7 @@ impl SimStore {
                 Place::Object(other)
             }
         };
-        let copy = Self::at(&self.world, place);
+        let copy = Self::at(world, place);
         copy.lock().journal = shared.journal.clone();
         copy
     }
@@ -215,18 +221,33 @@ impl SimStore {
     /// # Errors
     /// As the store says.
     pub fn open(&self, host: &Crash, pipeline: &PipelineId) -> Result<Box<dyn Log>, StoreError> {
-        let log: Box<dyn Log> = {
-            let place = self.lock().place.clone();
-            match place {
-                Place::Local(disk) => {
-                    let disk = FaultyDisk { disk, store: self.clone(), host: host.clone() };
-                    let options = OpenOptions { pipeline: Some(pipeline.clone()), segment_bytes: 64 << 10 };
-                    Box::new(LocalLog::open_on(Box::new(disk), Path::new("state"), options)?)
-                }
-                Place::Object(log) => Box::new(log),
+        let place = self.lock().place.clone();
+        match place {
+            Place::Local(disk) => {
+                let disk = FaultyDisk { disk, store: self.clone(), host: host.clone() };
+                self.open_on(host, pipeline, Box::new(disk))
             }
-        };
-        Ok(Box::new(Watched { log, store: self.clone(), host: host.clone(), stale: false }))
+            Place::Object(log) => Ok(self.watched(host, Box::new(log))),
+        }
+    }
+
+    /// Opens it on a disk that stands before its own.
+    ///
+    /// # Errors
+    /// As the store says.
+    pub fn open_on(
+        &self,
+        host: &Crash,
+        pipeline: &PipelineId,
+        disk: Box<dyn Disk>,
+    ) -> Result<Box<dyn Log>, StoreError> {
+        let options = OpenOptions { pipeline: Some(pipeline.clone()), segment_bytes: 64 << 10 };
+        let log = LocalLog::open_on(disk, Path::new("state"), options)?;
+        Ok(self.watched(host, Box::new(log)))
+    }
+
+    fn watched(&self, host: &Crash, log: Box<dyn Log>) -> Box<dyn Log> {
+        Box::new(Watched { log, store: self.clone(), host: host.clone(), stale: false })
     }
 
     /// The next read of an object store's log misses so many of its newest records.

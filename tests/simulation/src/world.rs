@@ -19,8 +19,9 @@ pub type Seq = u64;
 #[derive(Clone)]
 pub struct World(Arc<Mutex<Inner>>);
 
+#[derive(Clone)]
 struct Inner {
-    origin: Instant,
+    time: Time,
     seq: Seq,
     tracing: bool,
     trace: Vec<Line>,
@@ -30,6 +31,15 @@ struct Inner {
     delays: Dice,
     longest_delay_ms: u64,
     skew_ms: i64,
+}
+
+/// What time is counted by.
+#[derive(Clone)]
+enum Time {
+    /// Tokio's clock since then.
+    Since(Instant),
+    /// What it was last set to, in milliseconds: for worlds that outlive a runtime.
+    Told(u64),
 }
 
 /// One line of the trace.
@@ -58,8 +68,18 @@ impl fmt::Debug for World {
 impl World {
     /// A world that begins now, by tokio's clock. `tracing` keeps a line for everything that happens.
     pub fn new(dice: &Dice, longest_delay_ms: u64, tracing: bool) -> Self {
+        Self::with(Time::Since(Instant::now()), dice, longest_delay_ms, tracing)
+    }
+
+    /// A world whose time passes only by [`World::advance_to`]. It may outlive runtimes, and be met by several of them.
+    /// Calls are not delayed.
+    pub fn detached(dice: &Dice) -> Self {
+        Self::with(Time::Told(0), dice, 0, false)
+    }
+
+    fn with(time: Time, dice: &Dice, longest_delay_ms: u64, tracing: bool) -> Self {
         Self(Arc::new(Mutex::new(Inner {
-            origin: Instant::now(),
+            time,
             seq: 0,
             tracing,
             trace: Vec::new(),
@@ -76,10 +96,32 @@ impl World {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The same world once more: what happens in one of them is not seen in the other.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self(Arc::new(Mutex::new(self.lock().clone())))
+    }
+
     /// Simulated milliseconds since the beginning.
     pub fn elapsed_ms(&self) -> u64 {
-        let origin = self.lock().origin;
-        u64::try_from(Instant::now().duration_since(origin).as_millis()).unwrap_or(u64::MAX)
+        match self.lock().time {
+            Time::Since(origin) => u64::try_from(Instant::now().duration_since(origin).as_millis()).unwrap_or(u64::MAX),
+            Time::Told(millis) => millis,
+        }
+    }
+
+    /// It is now so many milliseconds after the beginning, if it is not later already. Only for a detached world.
+    pub fn advance_to(&self, millis: u64) {
+        if let Time::Told(now) = &mut self.lock().time {
+            *now = (*now).max(millis);
+        }
+    }
+
+    /// So many milliseconds pass. Only for a detached world.
+    pub fn advance(&self, millis: u64) {
+        if let Time::Told(now) = &mut self.lock().time {
+            *now = now.saturating_add(millis);
+        }
     }
 
     /// Something happened. The text is made only if there is a trace.
@@ -133,6 +175,9 @@ impl World {
     pub async fn jitter(&self) {
         let drawn = {
             let mut inner = self.lock();
+            if matches!(inner.time, Time::Told(_)) {
+                return;
+            }
             let longest = inner.longest_delay_ms;
             match inner.delays.below(8) {
                 0..=3 => None,

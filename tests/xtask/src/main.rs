@@ -19,6 +19,7 @@ mod proof;
 mod random;
 mod reader;
 mod soak;
+mod sweep;
 mod torture;
 mod values;
 mod wasm_imports;
@@ -57,6 +58,8 @@ enum Command {
     Model(model::Arguments),
     /// Fuzzes everything that parses, with coverage.
     Fuzz(fuzz::Arguments),
+    /// Disturbs every effect of small pipelines, recovers, and judges.
+    Sweep(sweep::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -88,6 +91,7 @@ fn run(command: Command) -> Result<()> {
         Command::Coverage(arguments) => coverage::run(&arguments),
         Command::Model(arguments) => model::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Sweep(arguments) => sweep::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

@@ -597,8 +597,11 @@ impl History {
         for key in &keys {
             self.ledger.release(key.clone(), slot);
         }
+        let newest = self.newest_run();
         for intent in self.intents.values_mut() {
-            if keys.contains(&ResourceKey::of(&intent.sink, &intent.resource)) {
+            // Of those without a name the older ones are meant: what the newest run announced is not given back.
+            let meant = !intent.resource.name.is_empty() || Some(intent.run) != newest;
+            if meant && keys.contains(&ResourceKey::of(&intent.sink, &intent.resource)) {
                 intent.state = IntentState::Closed;
             }
         }

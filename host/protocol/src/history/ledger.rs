@@ -81,7 +81,11 @@ impl Ledger {
         unheld.map(|(_, entry)| entry.external.clone()).collect()
     }
 
+    /// What has no name yet can be told from nothing else, so it is no entry; its announcement stands for it.
     pub(super) fn hold(&mut self, key: ResourceKey, external: &External, holder: Holder, since: u64) {
+        if key.name.is_empty() {
+            return;
+        }
         let entry = self
             .live
             .entry(key)
@@ -97,6 +101,9 @@ impl Ledger {
     }
 
     pub(super) fn release(&mut self, key: ResourceKey, slot: Slot) {
+        if key.name.is_empty() {
+            return;
+        }
         self.live.remove(&key);
         self.released.insert(key, slot);
     }

@@ -84,6 +84,9 @@ pub(crate) fn scan(
 ) -> Result<Scan, StoreError> {
     let mut scan = Scan::default();
     let files = classify(disk, dir, &mut scan.leftovers)?;
+    if files.is_empty() {
+        check_empty(disk, dir)?;
+    }
     let mut endings = Vec::new();
     for (position, (first, entry)) in files.iter().enumerate() {
         if scan.segments.last().and_then(|segment| segment.header.last).is_some_and(|last| *first <= last) {
@@ -119,6 +122,21 @@ fn classify(disk: &mut dyn Disk, dir: &Path, leftovers: &mut Vec<String>) -> Res
     }
     segments.sort_by_key(|(first, _)| *first);
     Ok(segments)
+}
+
+/// Every log has a segment that begins with slot 1. Whoever believed a listing that leaves it out would begin the log
+/// anew, in its place.
+fn check_empty(disk: &mut dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    let path = layout::segment_path(Slot(1));
+    match disk.read(&path, 0, 1) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(StoreError::io(dir.join(&path), "read", &error)),
+        Ok(_) => Err(StoreError::MissingFile {
+            file: dir.join(LOG_FOLDER),
+            slot: Some(Slot(1)),
+            detail: format!("the folder's listing leaves out `{path}`, which can be read under its name"),
+        }),
+    }
 }
 
 /// What must hold at the end of the newest segment.

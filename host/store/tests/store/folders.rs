@@ -135,11 +135,15 @@ fn a_full_disk_on_which_not_even_the_fill_can_be_put_back_stops_the_log() {
 struct Short {
     disk: SimDisk,
     reads: Arc<AtomicU64>,
+    /// A file that no listing shows.
+    hidden: Option<String>,
 }
 
 impl Disk for Short {
     fn list(&mut self, folder: &str) -> io::Result<Vec<Entry>> {
-        self.disk.list(folder)
+        let mut entries = self.disk.list(folder)?;
+        entries.retain(|entry| self.hidden.as_ref() != Some(&format!("{folder}/{}", entry.name)));
+        Ok(entries)
     }
     fn read(&mut self, path: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
         let mut bytes = self.disk.read(path, offset, len)?;
@@ -179,7 +183,8 @@ fn a_file_that_becomes_shorter_while_it_is_read_is_damage_at_every_read() {
     let mut seen = BTreeMap::new();
     for nth in 1.. {
         let reads = Arc::new(AtomicU64::new(nth));
-        let disk = Short { disk: SimDisk::from_image(image.clone()), reads: Arc::clone(&reads) };
+        let disk = SimDisk::from_image(image.clone());
+        let disk = Short { disk, reads: Arc::clone(&reads), hidden: None };
         let read = LocalLog::open_on(Box::new(disk), Path::new(DIR), small()).and_then(|mut log| log.read_all());
         if reads.load(Ordering::Relaxed) as i64 > 0 {
             assert_eq!(read.unwrap(), records, "no read was short");
@@ -193,6 +198,30 @@ fn a_file_that_becomes_shorter_while_it_is_read_is_damage_at_every_read() {
     let words: Vec<&String> = seen.keys().collect();
     for expected in ["ends after", "shorter while it was read", "became shorter", "no longer what it was"] {
         assert!(words.iter().any(|said| said.contains(expected)), "{expected}: {words:?}");
+    }
+}
+
+#[test]
+fn f24_a_segment_that_a_listing_leaves_out_is_missed_whichever_it_is() {
+    // One segment, and several: what is left out is the only one, the first, one between and the newest.
+    for count in [3, 9] {
+        let records: Vec<_> = (1..=count).map(|slot| if slot == 1 { open(1) } else { seal(slot, 20_000) }).collect();
+        let image = crate::support::image_of(&records);
+        let segments: Vec<String> = image.paths().into_iter().filter(|path| path.starts_with("log/")).collect();
+        assert!(count == 3 || segments.len() > 2, "{segments:?}");
+        for hidden in segments {
+            let disk = SimDisk::from_image(image.clone());
+            let blind = Short { disk: disk.clone(), reads: Arc::default(), hidden: Some(hidden.clone()) };
+            match LocalLog::open_on(Box::new(blind), Path::new(DIR), small()) {
+                Err(StoreError::MissingFile { .. }) => {}
+                other => panic!("{hidden}: {other:?}"),
+            }
+            assert_eq!(
+                open_on(&disk).unwrap().read_all().unwrap(),
+                records,
+                "nothing was changed by the one that refused"
+            );
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod store;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use tidegate_protocol::ids::PartId;
 use tidegate_protocol::plugin::Plugin;
 
 pub use journal::{Did, Entry, Journal};
@@ -48,6 +49,23 @@ impl Destination {
     pub fn new(world: &World, name: &str, kind: Kind) -> Self {
         let store = Arc::new(Mutex::new(Store::new(name, kind, world.clone())));
         Self { store, script: Script::default(), world: world.clone(), rejects: Rejects::default() }
+    }
+
+    /// The same destination in another world, as it stands. What is planned for its calls is left out.
+    #[must_use]
+    pub fn fork(&self, world: &World) -> Self {
+        let store = Arc::new(Mutex::new(self.lock().fork(world)));
+        Self { store, script: Script::default(), world: world.clone(), rejects: self.rejects }
+    }
+
+    /// Somebody answered for it what is not so: what hosts believe of these parts is wrong from here on.
+    pub fn lied(&self, parts: &[PartId], how: &str) {
+        self.lock().write_down(None, Did::Lied { parts: parts.to_vec(), how: how.to_owned() });
+    }
+
+    /// What is prepared for a part is gone, and nobody knows.
+    pub fn lose(&self, part: &PartId) {
+        self.lock().held.lose(part);
     }
 
     /// The same, with rows that it does not take.

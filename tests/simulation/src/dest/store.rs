@@ -59,6 +59,12 @@ struct Marker {
     count: usize,
 }
 
+impl Held {
+    pub(super) fn lose(&mut self, part: &PartId) {
+        self.staged.remove(&part.short);
+    }
+}
+
 impl Store {
     pub(super) fn new(name: &str, kind: Kind, world: World) -> Self {
         Self {
@@ -69,6 +75,18 @@ impl Store {
             journal: Journal::default(),
             backups: Vec::new(),
             commits: 0,
+        }
+    }
+
+    pub(super) fn fork(&self, world: &World) -> Self {
+        Self {
+            kind: self.kind.clone(),
+            world: world.clone(),
+            name: self.name.clone(),
+            held: self.held.clone(),
+            journal: self.journal.clone(),
+            backups: self.backups.clone(),
+            commits: self.commits,
         }
     }
 

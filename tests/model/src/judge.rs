@@ -8,8 +8,8 @@ use tidegate_protocol::event::{Effect, End, Event, Graph, Notice, Restored};
 use tidegate_protocol::fault::Remedy;
 use tidegate_protocol::history::{History, HistoryError};
 use tidegate_protocol::ids::{EpochRef, KeyRange, PartId, RunId, SinkId, Slot};
-use tidegate_protocol::plugin::{CallFault, Outcome};
-use tidegate_protocol::record::{Blocked, Body, Record};
+use tidegate_protocol::plugin::{CallFault, Outcome, WriterState};
+use tidegate_protocol::record::{Blocked, Body, PartCut, Record, Seal};
 
 use crate::coverage::Coverage;
 use crate::destination::{Destination, Manner};
@@ -128,7 +128,7 @@ pub fn appended(plan: &Plan, facts: &Facts, record: &Record) -> Verdict {
         }
         Body::Seal(seal) => {
             for (sink, cut) in &seal.sinks {
-                let sum = |f: fn(&tidegate_protocol::record::PartCut) -> u64| cut.parts.iter().map(f).sum::<u64>();
+                let sum = |f: fn(&PartCut) -> u64| cut.parts.iter().map(f).sum::<u64>();
                 let handed_on: u64 = seal.sources.values().map(|cut| cut.rows).sum();
                 let (taken, accounted) = (sum(|p| p.rows_in), sum(|p| p.rows + p.rejected + p.filtered));
                 ensure(handed_on == taken && taken == accounted, Promise::P12, || {
@@ -349,14 +349,22 @@ pub fn opened(facts: &Facts, graph: &Graph, restored: &Restored) -> Verdict {
     states(last.map(|seal| &seal.seal), restored)
 }
 
-/// Every state of the checkpoint reaches somebody, and each once.
-fn states(seal: Option<&tidegate_protocol::record::Seal>, restored: &Restored) -> Verdict {
+/// What the checkpoint keeps of a key reaches whoever owns it now, and once.
+fn states(seal: Option<&Seal>, restored: &Restored) -> Verdict {
     for (sink, cut) in seal.into_iter().flat_map(|seal| &seal.sinks) {
-        let sealed: Vec<_> = cut.parts.iter().flat_map(|part| &part.state).collect();
-        let given: Vec<_> = restored.writers.get(sink).into_iter().flatten().collect();
-        ensure(sealed == given || !restored.writers.contains_key(sink), Promise::P1, || {
-            format!("the writers of sink `{sink}` are opened with {given:?}, and the checkpoint holds {sealed:?}")
-        })?;
+        let Some(given) = restored.writers.get(sink) else { continue };
+        let sealed: Vec<&WriterState> = cut.parts.iter().flat_map(|part| &part.state).collect();
+        // Between two edges of ranges all keys are alike.
+        let edges = sealed.iter().copied().chain(given).flat_map(|state| [state.range.first, state.range.last]);
+        for key in edges {
+            let owns = |state: &&WriterState| state.range.first <= key && key <= state.range.last;
+            let kept: Vec<_> = sealed.iter().copied().filter(owns).map(|state| &state.body).collect();
+            let told: Vec<_> = given.iter().filter(owns).map(|state| &state.body).collect();
+            let right = told.len() == usize::from(!kept.is_empty()) && told.iter().all(|body| kept.contains(body));
+            ensure(right, Promise::P1, || {
+                format!("a writer of sink `{sink}` is told {told:?} of key {key}, and the checkpoint holds {kept:?}")
+            })?;
+        }
     }
     Ok(())
 }

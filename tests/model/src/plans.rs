@@ -155,7 +155,10 @@ pub fn quick() -> Vec<Plan> {
 /// Those of a full run, the largest first; the quick ones are among them.
 pub fn full() -> Vec<Plan> {
     let mut plans = vec![
-        Plan::new("two-by-two-by-two", vec![SinkPlan::able("a", 2)], &[2, 1]).allow(Spend::Crash, 2),
+        Plan::new("two-by-two-by-two", vec![SinkPlan::able("a", 2)], &[2, 1])
+            .allow(Spend::Crash, 2)
+            .faults(1, &[How::DoneLost, How::Late])
+            .set(|plan| plan.probes = false),
         Plan::new("three-by-two", vec![participant_scope("a", 3)], &[3, 2])
             .allow(Spend::Crash, 1)
             .faults(1, &[How::DoneLost, How::Late, How::Twice, How::Trapped, How::Partly]),
@@ -174,6 +177,13 @@ pub fn full() -> Vec<Plan> {
             .faults(1, &LOST)
             .set(|plan| plan.answers_travel = true),
         Plan::new("two-zombies", vec![SinkPlan::able("a", 1)], &[1]).allow(Spend::Zombie, 2),
+        Plan::new("two-zombies-travelling", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Zombie, 2)
+            .set(|plan| plan.answers_travel = true),
+        Plan::new("zombie-travelling-two-epochs", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .allow(Spend::Zombie, 1)
+            .allow(Spend::Crash, 1)
+            .set(|plan| plan.answers_travel = true),
         Plan::new("two-sinks-zombie", vec![SinkPlan::able("a", 1), SinkPlan::able("b", 1)], &[1])
             .allow(Spend::Zombie, 1),
         Plan::new("zombie-without-fence", vec![participant_scope("a", 2).with(|can| can.fence = false)], &[2, 1])

@@ -15,7 +15,7 @@ use tidegate_protocol::ids::{Epoch, EpochRef, PartId, RunId, SinkId, SourceId};
 use tidegate_protocol::plugin::{BoxFuture, ErrorKind, External, IntentLog, PluginError};
 use tidegate_protocol::record::{Body, CutReason};
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::Instant;
 
 use crate::clock::monotonic_ns;
@@ -261,13 +261,14 @@ impl<'a> Driver<'a> {
                     if let Err(error) = ended
                         && error.is_panic()
                     {
-                        return Event::EpochLost { reason: TaskFailure::Host(format!("a task panicked: {error}")) };
+                        let reason = TaskFailure::Host(format!("a task {}", words(error)));
+                        return Event::EpochLost { reason };
                     }
                 }
                 // Actors end when their orders do, which is after the run. One that ends before owes an answer.
                 Some(ended) = self.actors.join_next() => {
-                    let why = ended.err().map_or_else(|| "it ended".to_owned(), |error| error.to_string());
-                    let reason = TaskFailure::Host(format!("a task that calls a plugin was lost: {why}"));
+                    let why = ended.err().map_or_else(|| "ended".to_owned(), words);
+                    let reason = TaskFailure::Host(format!("a task that calls a plugin was lost: it {why}"));
                     return Event::EpochLost { reason };
                 }
                 () = until(self.next_barrier) => {
@@ -548,6 +549,17 @@ impl<'a> Driver<'a> {
 /// For who measures from outside: `at_ns` is on the machine's monotonic clock, which all its processes share.
 fn timeline(what: &str, epoch: Epoch) {
     tracing::debug!(target: "tidegate::timeline", epoch = epoch.0, at_ns = monotonic_ns(), "{what}");
+}
+
+/// Why a task ended badly. Its number says nothing to anybody, and the same run would tell another one.
+fn words(error: JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            text.map_or_else(|| "panicked".to_owned(), |text| format!("panicked: {text}"))
+        }
+        Err(_) => "was cancelled".to_owned(),
+    }
 }
 
 async fn until(at: Option<Instant>) {

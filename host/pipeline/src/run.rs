@@ -96,7 +96,7 @@ pub async fn run_keeping(
     loop {
         let records;
         (log, records) = read_all(log, env.blocking).await?;
-        let epochs_before = progress.epochs_sealed;
+        let (epochs_before, lessons) = (progress.epochs_sealed, pipeline.lessons());
         let (read, nonce) = (records.last().map(|record| record.slot), (env.nonce)());
         let mut end;
         (end, log) = run_once(&pipeline, log, records, nonce, &env, &mut progress, &rows_read).await?;
@@ -108,7 +108,12 @@ pub async fn run_keeping(
         let End::Restart(failure) = end else {
             return Ok((RunReport { end, progress }, log));
         };
-        fruitless = if progress.epochs_sealed > epochs_before { 0 } else { fruitless + 1 };
+        // A run that ended because it has to go another way the next time has used up none of the tries.
+        fruitless = match progress.epochs_sealed > epochs_before {
+            true => 0,
+            false if pipeline.lessons() > lessons => fruitless,
+            false => fruitless + 1,
+        };
         if fruitless > pipeline.settings.restarts {
             return Ok((RunReport { end: End::Failed(failure), progress }, log));
         }

@@ -68,11 +68,25 @@ impl Pace {
     }
 }
 
+impl Pipeline {
+    /// How much runs of this process have learned so far about how the next one must go. There is a bounded number of such
+    /// things, each learned once.
+    pub(crate) fn lessons(&self) -> usize {
+        self.rejects_in_prepare.known() + self.pace.step() as usize
+    }
+}
+
 /// Per sink: its plugin has rejected rows in prepare before.
 #[derive(Debug, Default)]
 pub struct RejectsInPrepare(Mutex<BTreeMap<SinkId, Arc<AtomicBool>>>);
 
 impl RejectsInPrepare {
+    /// How many have.
+    fn known(&self) -> usize {
+        let flags = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        flags.values().filter(|flag| flag.load(Ordering::Relaxed)).count()
+    }
+
     pub(crate) fn of(&self, sink: &SinkId) -> Arc<AtomicBool> {
         let mut flags = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(flags.entry(sink.clone()).or_default())

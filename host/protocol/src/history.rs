@@ -310,6 +310,15 @@ impl History {
         self.decisions.values().any(|decided| asked(&decided.decision.choice))
     }
 
+    /// Whether a person decided that this epoch is to be sent again, and no run but the newest can have done so since.
+    pub fn is_to_be_sent(&self, sink: &SinkId, of: EpochRef) -> bool {
+        let before = self.runs.values().map(|node| node.slot).rev().nth(1);
+        let asked =
+            |choice: &Choice| matches!(choice, Choice::Retry { sink: at, of: which } if at == sink && *which == of);
+        let mut decided = self.decisions.values().filter(|decided| asked(&decided.decision.choice));
+        decided.any(|decided| Some(decided.slot) > before)
+    }
+
     /// Announced resources by number.
     pub fn intents(&self) -> &BTreeMap<u64, IntentEntry> {
         &self.intents

@@ -348,3 +348,39 @@ fn a_commit_that_the_destination_may_have_forgotten_is_not_repeated() {
     answer(&mut host, &first, Ok(vec![Outcome::Committed; first.committables().len()]));
     assert_eq!(commit_of(&mut host).attempt(), 1);
 }
+
+#[test]
+fn what_a_person_wants_sent_is_sent_once_although_nobody_can_be_asked() {
+    let mute = Abilities { idempotent_commit: false, reconcile: false, ..abilities() };
+    let (mut world, graph) = one_sink(mute);
+    let mut host = started(&mut world, &graph, 1);
+    host.epoch(&mut world, 2);
+    host.settle(&mut world, commits);
+    let permit = commit_of(&mut host);
+    answer(&mut host, &permit, Err(fault(Call::Commit, FaultKind::Trap)));
+    host.settle(&mut world, everything);
+    assert!(matches!(host.ended, Some(End::Blocked { .. })), "{:?}", host.ended);
+    let history = world.log.fold();
+    world.log.append(&Record {
+        slot: history.next_slot(),
+        run: history.newest_run().expect("a run"),
+        written_at: 1,
+        outcomes: Vec::new(),
+        body: Body::Decision(Decision {
+            id: "r".to_owned(),
+            by: "me".to_owned(),
+            choice: Choice::Retry { sink: sink("a"), of: permit.of() },
+        }),
+    });
+    let mut told = Host::start(&world, &graph, settings(), 2);
+    told.settle(&mut world, commits);
+    let again = commit_of(&mut told);
+    assert_eq!(again.committables(), permit.committables(), "it is sent");
+    // Whatever became of that: the decision is used up, and who decided must look again.
+    let mut after = Host::start(&world, &graph, settings(), 3);
+    after.settle(&mut world, everything);
+    let Some(End::Blocked { waiting }) = &after.ended else { panic!("{:?}", after.ended) };
+    assert!(matches!(waiting[0].2, Blocked::CannotAsk(_)), "{waiting:?}");
+    answer(&mut told, &again, Err(fault(Call::Commit, FaultKind::Trap)));
+    assert!(matches!(blocked(&told), Some(Blocked::CannotAsk(_))), "{:?}", told.coordinator.status());
+}

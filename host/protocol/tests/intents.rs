@@ -5,6 +5,7 @@ mod world;
 use std::collections::BTreeMap;
 
 use tidegate_protocol::event::{AppendResult, Effect, End, Event, Graph, Timer};
+use tidegate_protocol::history::IntentState;
 use tidegate_protocol::ids::{Epoch, PartId, PipelineId, Slot};
 use tidegate_protocol::plugin::{Abilities, ErrorKind, External, Orphans, PluginError};
 use tidegate_protocol::record::{Body, Record};
@@ -239,4 +240,33 @@ fn a_run_that_ends_does_not_wait_for_a_log_that_takes_nothing() {
     let full = AppendResult::NotWritten { message: "disk full".to_owned(), retryable: true };
     tell(&mut host, answers, Event::Appended { slot: record.slot, result: full });
     assert!(matches!(&host.ended, Some(End::StoreFailed(_))), "losing the log outranks: {:?}", host.ended);
+}
+
+/// A thing that has no name yet is told from others by its number alone: many may be announced at once, over many runs.
+#[test]
+fn what_was_announced_without_a_name_and_given_back_forbids_no_other_without_a_name() {
+    let (mut world, graph) = announcing();
+    let mut answers = Answers::new();
+    let mut before = started(&mut world, &graph, 1);
+    let first = part(&before, 1, 0);
+    tell(&mut before, &mut answers, announce(1, Some(first), ""));
+    append(&mut world, &mut before, &mut answers);
+    for nonce in 2..=4u8 {
+        let run = u64::from(nonce);
+        let mut host = started(&mut world, &graph, nonce);
+        let announced = part(&host, 1, 0);
+        tell(&mut host, &mut answers, announce(run, Some(announced), ""));
+        append(&mut world, &mut host, &mut answers);
+        assert_eq!(answers[&run], Ok(run), "run {run}");
+        let bound = Event::IntentBound { request: 100 + run, number: run, name: format!("named-{run}") };
+        if run == 3 {
+            tell(&mut host, &mut answers, bound);
+            append(&mut world, &mut host, &mut answers);
+            assert_eq!(answers[&(100 + run)], Ok(run), "what another run gave back took nothing from this one");
+        }
+        assert_eq!(host.ended, None);
+    }
+    let open: Vec<u64> =
+        world.log.fold().intents().iter().filter(|(_, i)| i.state == IntentState::Open).map(|(n, _)| *n).collect();
+    assert_eq!(open, [4], "older announcements are given back once, and stay so");
 }

@@ -52,6 +52,8 @@ struct Head {
     state: HeadState,
     /// The newest call about it that failed; a reason is told once.
     obstacle: Option<CallFault>,
+    /// A person wants it sent once, whatever is known of it.
+    told: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -105,7 +107,8 @@ impl Lane {
         match (reason, self.head.is_none() && self.queue.is_empty()) {
             (Some(reason), true) => {
                 let state = HeadState::Blocked(reason);
-                self.head = Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, obstacle: None });
+                let told = false;
+                self.head = Some(Head { of, attempt, failures: 0, parts: Vec::new(), state, obstacle: None, told });
             }
             _ => self.queue.push_back((of, Origin::Older(attempt))),
         }
@@ -211,7 +214,8 @@ impl Coordinator {
             }
         };
         let parts = vec![part; count];
-        Head { of, attempt, failures: 0, parts, state: HeadState::Ready, obstacle: None }
+        let told = self.history.is_to_be_sent(sink, of);
+        Head { of, attempt, failures: 0, parts, state: HeadState::Ready, obstacle: None, told }
     }
 
     /// Makes the next call for the head, or blocks it.
@@ -227,6 +231,8 @@ impl Coordinator {
             None => Ask::Commit,
             Some(_) if abilities.reconcile && !lane.mute => Ask::Reconcile,
             Some(_) if abilities.idempotent_commit => Ask::Commit,
+            // Whoever decided that has looked at the destination.
+            Some(_) if std::mem::take(&mut head.told) => Ask::Commit,
             Some(why) => return self.block(sink, lane, Blocked::CannotAsk(why)),
         };
         if ask == Ask::Commit

@@ -68,6 +68,25 @@ async fn rows_rejected_in_write_prepare_or_as_a_bad_batch_all_arrive_as_dead_let
     }
 }
 
+/// Each sink is found to reject rows there by a run that ends for it; such runs are not fruitless tries.
+#[tokio::test(start_paused = true)]
+async fn many_sinks_that_reject_rows_in_prepare_are_learned_of_within_one_try() {
+    let (dead, log) = (Destination::default(), MemoryLog::default());
+    let destinations: Vec<Destination> = (0..3).map(|_| Destination::default()).collect();
+    let sinks = destinations.iter().enumerate().map(|(number, destination)| {
+        destination.lock().rejects_in_prepare = vec![r#""n":3,"#];
+        sink(&format!("out-{number}"), destination.plugin(), 1)
+    });
+    let lines = Lines::new(1, 10);
+    let mut with = pipeline(lines.clone(), 1, sinks.collect());
+    with.dead_letter = Some(sink("dead", dead.plugin(), 1));
+    with.settings.restarts = 1;
+    let report = run_to_end(with, &log).await;
+    assert_eq!(report.end, End::Finished);
+    assert_eq!(letters(&dead).len(), 3);
+    assert!(destinations.iter().all(|destination| destination.rows().len() == 9));
+}
+
 #[tokio::test(start_paused = true)]
 async fn rows_filtered_not_transformed_and_rejected_by_the_plugin_are_told_apart() {
     for place in ["write", "prepare", "batch"] {

@@ -15,6 +15,7 @@ pub mod lines;
 pub mod operator;
 pub mod oracle;
 pub mod person;
+pub mod simulate;
 pub mod source;
 pub mod store;
 pub mod support;

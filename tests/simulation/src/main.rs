@@ -5,8 +5,9 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let given: Vec<String> = std::env::args().skip(1).collect();
     let done = match given.split_first() {
+        Some((name, rest)) if name == "simulate" => tidegate_simulation::simulate::command(rest),
         Some((name, rest)) if name == "sweep" => tidegate_simulation::sweep::command(rest),
-        _ => Err("name what to run: `sweep`".to_owned()),
+        _ => Err("name what to run: `simulate` or `sweep`".to_owned()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

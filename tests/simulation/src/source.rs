@@ -140,6 +140,12 @@ impl SimSource {
         }
     }
 
+    /// The same rows for one host: what it is told to publish is kept apart.
+    #[must_use]
+    pub fn for_one_host(&self) -> Self {
+        Self { published: Arc::default(), ..self.clone() }
+    }
+
     /// The columns of its rows; written as JSON again, rows are the same bytes.
     pub fn columns() -> Option<ColumnsOptions> {
         let declared = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT, x TEXT").ok()?;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tidegate_protocol::event::AppendResult;
 use tidegate_protocol::ids::{PipelineId, Slot};
 use tidegate_protocol::record::{Record, StateChunk};
-use tidegate_store::disk::sim::{Fate, Fault, Image, SimDisk};
+use tidegate_store::disk::sim::{Dishonest, Fate, Fault, Image, SimDisk};
 use tidegate_store::disk::{Disk, Entry};
 use tidegate_store::{AppendFault, LocalLog, Log, MemoryLog, OpenOptions, StoreError};
 
@@ -45,6 +45,7 @@ struct Shared {
     died_at: Option<usize>,
     planted: BTreeMap<u64, Fault>,
     appended: u64,
+    dishonest: Option<Dishonest>,
 }
 
 /// Every record that became durable, or may have.
@@ -107,6 +108,7 @@ impl SimStore {
             died_at: None,
             planted: BTreeMap::new(),
             appended: 0,
+            dishonest: None,
         };
         Self { world: world.clone(), shared: Arc::new(Mutex::new(shared)) }
     }
@@ -134,6 +136,15 @@ impl SimStore {
         match &self.lock().place {
             Place::Local(_) => None,
             Place::Object(log) => Some(log.clone()),
+        }
+    }
+
+    /// Plants a bug into the disk, for good.
+    pub fn plant(&self, dishonest: Option<Dishonest>) {
+        let mut shared = self.lock();
+        shared.dishonest = dishonest;
+        if let (Place::Local(disk), Some(dishonest)) = (&shared.place, dishonest) {
+            disk.plant(dishonest);
         }
     }
 
@@ -177,7 +188,7 @@ impl SimStore {
             Ending::Process => disk.visible(),
             Ending::PowerCut => power_cut(disk, died_at.unwrap_or_else(|| disk.ops()), dice),
         };
-        shared.place = Place::Local(SimDisk::from_image(image));
+        shared.put(image);
     }
 
     /// What lies on the disk now.
@@ -189,7 +200,7 @@ impl SimStore {
     pub fn put_image(&self, image: Image) {
         let mut shared = self.lock();
         if let Place::Local(_) = shared.place {
-            shared.place = Place::Local(SimDisk::from_image(image));
+            shared.put(image);
         }
     }
 
@@ -263,6 +274,16 @@ impl SimStore {
         if let Some(log) = self.memory() {
             log.fail_append(skip, fault);
         }
+    }
+}
+
+impl Shared {
+    fn put(&mut self, image: Image) {
+        let disk = SimDisk::from_image(image);
+        if let Some(dishonest) = self.dishonest {
+            disk.plant(dishonest);
+        }
+        self.place = Place::Local(disk);
     }
 }
 

@@ -18,6 +18,7 @@ mod product;
 mod proof;
 mod random;
 mod reader;
+mod simulate;
 mod soak;
 mod sweep;
 mod torture;
@@ -48,6 +49,8 @@ enum Command {
     ManyFiles(many_files::Arguments),
     /// Measures ratios inside one run.
     Bench(bench::Arguments),
+    /// Very many pipelines from seeds, with faults, in simulated time: every promise is checked.
+    Simulate(simulate::Arguments),
     /// Very many epochs in one process: nothing may grow.
     Soak(soak::Arguments),
     /// Plants bugs in a copy of the source; the checks must find each.
@@ -86,6 +89,7 @@ fn run(command: Command) -> Result<()> {
         Command::CrashImages(arguments) => crash::run(&arguments),
         Command::ManyFiles(arguments) => many_files::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
         Command::Mutants(arguments) => mutants::run(&arguments),
         Command::Coverage(arguments) => coverage::run(&arguments),

@@ -5,6 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tidegate_protocol::plugin::{Call, ErrorKind, Outcome, PluginError};
 
+/// What a host says that is broken on purpose.
+pub const ON_PURPOSE: &str = "as the simulation wants it";
+
 /// What one call does instead of working.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Act {

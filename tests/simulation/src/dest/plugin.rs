@@ -12,7 +12,7 @@ use tidegate_protocol::plugin::{
 };
 
 use super::journal::Did;
-use super::mischief::{Act, error};
+use super::mischief::{Act, ON_PURPOSE, error};
 use super::{Destination, Rejects};
 use crate::crash::Crash;
 
@@ -147,7 +147,7 @@ impl Caller {
                 Err(answered(call, error(kind)))
             }
             Some(Act::Partly) => done(work(true)),
-            Some(Act::HostPanic) => panic!("as the simulation wants it"),
+            Some(Act::HostPanic) => std::panic::panic_any(ON_PURPOSE),
             Some(Act::CrashBefore) => {
                 self.host.now();
                 std::future::pending().await

@@ -77,8 +77,11 @@ pub(super) fn p2_sealed_before_visible_and_never_abandoned(evidence: &Evidence, 
                         found.push(violation("P2", entry.seq, what));
                     }
                 }
+                Did::Abandoned { .. } if facts.excuses(sink).second_host => {}
+                // What only a copy of the log has sealed is unknown to this one, and a person accepted it.
                 Did::Abandoned { short, was_committed, .. }
-                    if *was_committed || facts.parts.contains_key(&(sink.clone(), short.clone())) =>
+                    if (*was_committed && !facts.accepted_from_a_copy(sink, short))
+                        || facts.parts.contains_key(&(sink.clone(), short.clone())) =>
                 {
                     let what = format!("{short} is sealed and was abandoned at sink `{sink}`");
                     found.push(violation("P2", entry.seq, what));
@@ -122,7 +125,7 @@ pub(super) fn p4_what_counts_as_committed_is_there(evidence: &Evidence, facts: &
 pub(super) fn p5_what_is_needed_is_not_released(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     let retired = retired_since(evidence);
-    for (sink, seen) in &evidence.sinks {
+    for (sink, seen) in evidence.sinks.iter().filter(|(sink, _)| !facts.excuses(sink).second_host) {
         let mut prepared: BTreeMap<String, (RunId, Vec<External>)> = BTreeMap::new();
         for entry in &seen.journal.entries {
             match &entry.did {
@@ -133,6 +136,8 @@ pub(super) fn p5_what_is_needed_is_not_released(evidence: &Evidence, facts: &Fac
                 Did::Staged { part, resources, .. } => {
                     prepared.insert(part.short.clone(), (part.run, resources.clone()));
                 }
+                // A run of before the copy releases what its own log has retired.
+                Did::Released { .. } if facts.goes_on_elsewhere(evidence, entry.by, entry.seq) => {}
                 Did::Released { resource, .. } => {
                     let is_it = |other: &External| other.kind == resource.kind && other.name == resource.name;
                     for (of, fact) in facts.seals.iter().filter(|(_, fact)| fact.seq < entry.seq) {

@@ -54,6 +54,9 @@ pub struct Evidence {
     pub log: LogJournal,
     /// Logs that somebody copied and went on with.
     pub copies: Vec<LogJournal>,
+    /// When the log that counts became one of its own, where it began as a copy: what runs of before do later, they do
+    /// with the other.
+    pub copied_at: Vec<Seq>,
     /// What the hosts of the log that counts told.
     pub told: Vec<Told>,
     /// Progress that the source was told to publish, by hosts of the log that counts.
@@ -103,6 +106,7 @@ impl Evidence {
                 .collect(),
             log,
             copies: Vec::new(),
+            copied_at: Vec::new(),
             told,
             published: spec.source.published(),
             guarantee: spec.guarantee(retain_ms),

@@ -1,0 +1,278 @@
+//! `simulate`: very many pipelines, each with its own misfortunes, each from a seed.
+
+mod plan;
+mod run;
+mod show;
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+pub use plan::{Item, Plan, PlannedLife, PlannedSink};
+pub use run::{Outcome, carry_out};
+pub use tidegate_store::disk::sim::Dishonest as PlantedDisk;
+
+use crate::dest::{Kind, Planted};
+use crate::oracle::Violation;
+
+/// One in so many seeds is run twice.
+const REPEAT: u64 = 100;
+
+/// From so many seeds on, each kind of fault and of destination must have occurred.
+const ENOUGH_FOR_ALL: u64 = 1_000;
+
+/// So many failing seeds are told in full.
+const TOLD: usize = 3;
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// So many seeds must count.
+    pub seeds: u64,
+    /// The first one.
+    pub first: u64,
+    /// Threads.
+    pub threads: usize,
+    /// A bug in the destination of the first sink.
+    pub planted: Option<Planted>,
+    /// A bug in the disk.
+    pub planted_disk: Option<PlantedDisk>,
+    /// Each broken promise is printed as soon as it is found, one line of JSON each.
+    pub tells: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { seeds: 1_000, first: 0, threads: 1, planted: None, planted_disk: None, tells: false }
+    }
+}
+
+/// What came of all seeds together.
+#[derive(Debug, Clone, Default)]
+pub struct Summary {
+    /// Seeds that counted.
+    pub counted: u64,
+    /// Seeds in which too little happened.
+    pub uncounted: u64,
+    /// Epochs with rows that every sink committed.
+    pub epochs: u64,
+    /// Faults that took place, by kind.
+    pub faults: BTreeMap<String, u64>,
+    /// Runs after the first.
+    pub recoveries: u64,
+    /// Rows of all sources.
+    pub rows: u64,
+    /// How often each kind of destination took part.
+    pub kinds: BTreeMap<&'static str, u64>,
+    /// How lives ended.
+    pub ends: BTreeMap<&'static str, u64>,
+    /// Seeds with broken promises, and the promises.
+    pub failed: BTreeMap<u64, Vec<Violation>>,
+    /// Seeds that were run twice.
+    pub repeated: u64,
+    /// Seeds of which the second run was another one, and where they part.
+    pub differing: BTreeMap<u64, String>,
+    /// Wall time.
+    pub seconds: f64,
+}
+
+/// Runs one seed; a panic is a violation too.
+pub fn run_seed(seed: u64, tracing: bool, options: &Options) -> Outcome {
+    let plan = Plan::draw(seed, options.planted);
+    guarded(&plan, tracing, options.planted_disk)
+}
+
+pub(crate) fn guarded(plan: &Plan, tracing: bool, planted: Option<PlantedDisk>) -> Outcome {
+    let caught = std::panic::catch_unwind(AssertUnwindSafe(|| carry_out(plan, tracing, planted)));
+    caught.unwrap_or_else(|panic| {
+        let what = panic.downcast_ref::<String>().cloned();
+        let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+        let violation = Violation { promise: "P10", what: format!("the host panicked: {what}"), at: None };
+        Outcome { violations: vec![violation], ..Outcome::default() }
+    })
+}
+
+/// Runs as many seeds as are needed.
+pub fn simulate(options: &Options) -> Summary {
+    let began = Instant::now();
+    let next = AtomicU64::new(options.first);
+    let counted = AtomicU64::new(0);
+    let total = Mutex::new(Summary::default());
+    // More would mean that seeds hardly ever count.
+    let last = options.first + options.seeds * 3 / 2 + 10;
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.max(1) {
+            scope.spawn(|| {
+                let mut mine = Summary::default();
+                while counted.load(Ordering::SeqCst) < options.seeds && mine.failed.len() < 50 {
+                    let seed = next.fetch_add(1, Ordering::SeqCst);
+                    if seed >= last {
+                        break;
+                    }
+                    mine.take(seed, options);
+                    if mine.counted > 0 {
+                        counted.fetch_add(std::mem::take(&mut mine.counted), Ordering::SeqCst);
+                    }
+                }
+                total.lock().unwrap_or_else(std::sync::PoisonError::into_inner).merge(mine);
+            });
+        }
+    });
+    let mut total = total.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    total.counted = counted.into_inner();
+    total.seconds = began.elapsed().as_secs_f64();
+    total
+}
+
+impl Summary {
+    fn take(&mut self, seed: u64, options: &Options) {
+        let twice = seed.is_multiple_of(REPEAT);
+        let outcome = run_seed(seed, twice, options);
+        if twice {
+            self.repeated += 1;
+            let again = run_seed(seed, true, options).trace;
+            if again != outcome.trace {
+                let first = outcome.trace.iter().zip(&again).find(|(one, other)| one != other);
+                let first = first.map(|(one, other)| format!("{one}\n{other}")).unwrap_or_default();
+                self.differing.insert(seed, first);
+            }
+        }
+        if outcome.counts() {
+            self.counted += 1;
+        } else {
+            self.uncounted += 1;
+        }
+        self.epochs += outcome.epochs as u64;
+        self.recoveries += outcome.recoveries as u64;
+        self.rows += outcome.rows as u64;
+        outcome.kinds.iter().for_each(|kind| *self.kinds.entry(kind).or_default() += 1);
+        outcome.ends.iter().for_each(|(end, count)| *self.ends.entry(end).or_default() += count);
+        for (kind, count) in outcome.faults {
+            *self.faults.entry(kind).or_default() += count;
+        }
+        if !outcome.violations.is_empty() {
+            if options.tells {
+                outcome.violations.iter().for_each(|violation| tell(seed, violation));
+            }
+            self.failed.insert(seed, outcome.violations);
+        }
+    }
+
+    fn merge(&mut self, other: Summary) {
+        self.uncounted += other.uncounted;
+        self.epochs += other.epochs;
+        self.recoveries += other.recoveries;
+        self.rows += other.rows;
+        self.repeated += other.repeated;
+        self.failed.extend(other.failed);
+        self.differing.extend(other.differing);
+        other.kinds.into_iter().for_each(|(kind, count)| *self.kinds.entry(kind).or_default() += count);
+        other.ends.into_iter().for_each(|(end, count)| *self.ends.entry(end).or_default() += count);
+        other.faults.into_iter().for_each(|(kind, count)| *self.faults.entry(kind).or_default() += count);
+    }
+
+    /// Kinds of faults and destinations that never occurred.
+    pub fn missing(&self) -> Vec<String> {
+        let faults = plan::all_faults().into_iter().filter(|kind| !self.faults.contains_key(kind));
+        let kinds = Kind::all().into_iter().map(|kind| kind.name).filter(|kind| !self.kinds.contains_key(kind));
+        faults.chain(kinds.map(str::to_owned)).collect()
+    }
+
+    /// Whether everything holds that must.
+    pub fn holds(&self, asked: u64) -> bool {
+        let all = asked < ENOUGH_FOR_ALL || self.missing().is_empty();
+        self.failed.is_empty() && self.differing.is_empty() && self.counted >= asked && all
+    }
+
+    fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "seeds": self.counted,
+            "uncounted": self.uncounted,
+            "epochs": self.epochs,
+            "faults": self.faults.values().sum::<u64>(),
+            "faults-by-kind": self.faults,
+            "recoveries": self.recoveries,
+            "rows": self.rows,
+            "destinations": self.kinds,
+            "ends": self.ends,
+            "violations": self.failed.values().map(Vec::len).sum::<usize>(),
+            "repeated": self.repeated,
+            "repeats-that-differ": self.differing.len(),
+            "never-occurred": self.missing(),
+            "seconds": self.seconds,
+        })
+    }
+}
+
+/// The subcommand; false if a promise is broken, or too little happened.
+///
+/// # Errors
+/// The arguments make no sense.
+#[allow(clippy::print_stdout, reason = "it is what a command is for")]
+pub fn command(arguments: &[String]) -> Result<bool, String> {
+    let (options, only) = parse(arguments)?;
+    // What the simulation breaks on purpose is not worth a word; everything else is.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if info.payload().downcast_ref::<&str>() != Some(&crate::dest::mischief::ON_PURPOSE) {
+            usual(info);
+        }
+    }));
+    if let Some(seed) = only {
+        return Ok(show::one(seed, &options));
+    }
+    let summary = simulate(&Options { tells: true, ..options.clone() });
+    for (seed, violations) in summary.failed.iter().take(TOLD) {
+        show::failure(*seed, violations, &options);
+    }
+    for (seed, first) in &summary.differing {
+        let what = format!("it gave another trace when it was run again: {first}");
+        tell(*seed, &Violation { promise: "repeat", what, at: None });
+    }
+    if options.seeds >= ENOUGH_FOR_ALL && !summary.missing().is_empty() {
+        eprintln!("these never occurred: {}", summary.missing().join(", "));
+    }
+    if summary.counted < options.seeds {
+        eprintln!("only {} of {} seeds count: in {} too little happened", summary.counted, options.seeds, summary.uncounted);
+    }
+    println!("{}", summary.json());
+    Ok(summary.holds(options.seeds))
+}
+
+/// One line of JSON that begins with the promise.
+#[allow(clippy::print_stdout, reason = "it is what a command is for")]
+fn tell(seed: u64, violation: &Violation) {
+    let what = violation.at.map_or_else(|| violation.what.clone(), |at| format!("{} (at #{at})", violation.what));
+    println!("{}", serde_json::json!({ "promise": violation.promise, "seed": seed, "what": what }));
+}
+
+fn parse(arguments: &[String]) -> Result<(Options, Option<u64>), String> {
+    let mut options = Options::default();
+    let mut only = None;
+    let mut rest = arguments.iter();
+    while let Some(name) = rest.next() {
+        let value = rest.next().ok_or_else(|| format!("{name} needs a value"))?;
+        let number = || value.parse::<u64>().map_err(|error| format!("{name} {value}: {error}"));
+        match name.as_str() {
+            "--seeds" => options.seeds = number()?.max(1),
+            "--first" => options.first = number()?,
+            "--seed" => only = Some(number()?),
+            "--threads" => options.threads = usize::try_from(number()?).unwrap_or(1),
+            "--planted" => match value.as_str() {
+                "not-idempotent" => options.planted = Some(Planted::NotIdempotent),
+                "no-fence" => options.planted = Some(Planted::NoFence),
+                "observe-forgets" => options.planted = Some(Planted::ObserveForgets),
+                "visible-when-prepared" => options.planted = Some(Planted::VisibleWhenPrepared),
+                "drops-commits" => options.planted = Some(Planted::DropsCommits),
+                "abandons-committed" => options.planted = Some(Planted::AbandonsCommitted),
+                "dishonest-flush" => options.planted_disk = Some(PlantedDisk::Files),
+                "dishonest-folder-flush" => options.planted_disk = Some(PlantedDisk::Folders),
+                _ => return Err(format!("there is no planted bug `{value}`")),
+            },
+            _ => return Err(format!("{name} is not known")),
+        }
+    }
+    Ok((options, only))
+}

@@ -235,7 +235,10 @@ pub fn command(arguments: &[String]) -> Result<bool, String> {
         eprintln!("these never occurred: {}", summary.missing().join(", "));
     }
     if summary.counted < options.seeds {
-        eprintln!("only {} of {} seeds count: in {} too little happened", summary.counted, options.seeds, summary.uncounted);
+        eprintln!(
+            "only {} of {} seeds count: in {} too little happened",
+            summary.counted, options.seeds, summary.uncounted
+        );
     }
     println!("{}", summary.json());
     Ok(summary.holds(options.seeds))

@@ -86,7 +86,7 @@ pub struct Excuses {
     pub second_host: bool,
     /// Some rows were given up.
     pub given_up: bool,
-    /// A person sent an epoch again to a destination that takes it twice.
+    /// A person had an epoch sent again, and the destination may not know that it has it.
     pub repeated: bool,
 }
 
@@ -136,7 +136,7 @@ impl Facts {
             }
             excuses.second_host = !evidence.copies.is_empty() && !seen.kind.fence;
             excuses.given_up = facts.given_up.keys().any(|(at, _)| at == sink);
-            excuses.repeated = !seen.kind.idempotent && facts.retried.iter().any(|(at, _)| at == sink);
+            excuses.repeated = seen.kind.keeps_prepared() && facts.retried.iter().any(|(at, _)| at == sink);
             excuses.accepted = facts.accepted(sink);
             facts.excuses.insert(sink.clone(), excuses);
         }

@@ -23,7 +23,8 @@ pub struct Record {
     pub slot: Slot,
     /// The run that created it.
     pub run: RunId,
-    /// Unix milliseconds by the writer's clock. For people; no decision hangs on it except retention by age.
+    /// Unix milliseconds by the writer's clock. For people; no decision hangs on it but retention by age, and whether a
+    /// destination may have forgotten a commit, which asks a person.
     pub written_at: u64,
     /// Outcomes that rode along, oldest first.
     #[serde(default)]

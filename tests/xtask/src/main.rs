@@ -23,6 +23,7 @@ mod soak;
 mod sweep;
 mod torture;
 mod values;
+mod verify;
 mod wasm_imports;
 mod workshop;
 
@@ -63,6 +64,8 @@ enum Command {
     Fuzz(fuzz::Arguments),
     /// Disturbs every effect of small pipelines, recovers, and judges.
     Sweep(sweep::Arguments),
+    /// The layers of the proof, one after the other: model, simulation, crash sweep, known bugs.
+    Verify(verify::Arguments),
     /// Proves that the protocol imports nothing when built for `wasm32-unknown-unknown`.
     ProtocolWasm,
     /// Makes the files of `examples/flights/data` again.
@@ -96,6 +99,7 @@ fn run(command: Command) -> Result<()> {
         Command::Model(arguments) => model::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),
         Command::Examples { flights } => {
             let source = match flights {

@@ -34,6 +34,13 @@ pub(crate) struct Arguments {
     config: Vec<String>,
 }
 
+impl Arguments {
+    /// Everything, or the smaller set.
+    pub(crate) fn of(quick: bool) -> Self {
+        Self { quick, counter_examples: false, config: Vec::new() }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut figures = Figures::default();
     let all = arguments.config.is_empty();

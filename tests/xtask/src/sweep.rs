@@ -18,6 +18,13 @@ pub(crate) struct Arguments {
     seed: u64,
 }
 
+impl Arguments {
+    /// Everything, or the smaller set.
+    pub(crate) fn of(quick: bool) -> Self {
+        Self { quick, seed: 1 }
+    }
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let mut words = vec!["sweep".to_owned(), "--seed".to_owned(), arguments.seed.to_string()];
     words.extend(arguments.quick.then(|| "--quick".to_owned()));

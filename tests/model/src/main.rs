@@ -146,6 +146,8 @@ fn one(plan: Plan, arguments: &Arguments, results: &Mutex<Results>) {
                     // A log that does not fold cannot be restored, as often as one tries.
                     let promise = match violation.promise {
                         Promise::History => "P6".to_owned(),
+                        // As the simulation names a pipeline that, without faults, neither goes on nor ends.
+                        Promise::Liveness => "P10".to_owned(),
                         other => format!("{other:?}"),
                     };
                     say(&json!({

@@ -10,9 +10,9 @@ use tidegate_pipeline::operator::OperatorEntry;
 use tidegate_pipeline::run::{Control, Env, RunError, RunReport, run_keeping};
 use tidegate_pipeline::spec::{OnBadRow, Pipeline, Route, Settings, SinkEntry, SinkShape, SourceEntry};
 use tidegate_protocol::coordinator;
-use tidegate_protocol::event::Notice;
+use tidegate_protocol::event::{End, Notice};
 use tidegate_protocol::guarantee::{self, Guarantee, Ingredients, SinkPromise, SourcePromise, StepPromise, Times};
-use tidegate_protocol::ids::{InvalidId, Nonce, OperatorId, PipelineId, SinkId, SourceId};
+use tidegate_protocol::ids::{EpochRef, InvalidId, Nonce, OperatorId, PipelineId, SinkId, SourceId};
 use tidegate_protocol::plugin::Encoding;
 use tidegate_protocol::record::Binding;
 use tidegate_store::StoreError;
@@ -70,6 +70,8 @@ pub struct Numbers {
     pub protocol: coordinator::Settings,
     /// Runs without a sealed epoch before a process gives up.
     pub restarts: u32,
+    /// Part of the sinks' configuration: it may be another one in each life.
+    pub revision: u64,
 }
 
 impl Default for Numbers {
@@ -84,7 +86,7 @@ impl Default for Numbers {
             sweep_ms: 400,
             ..coordinator::Settings::default()
         };
-        Self { interval_ms: 60, call_timeout_ms: 400, protocol, restarts: 2 }
+        Self { interval_ms: 60, call_timeout_ms: 400, protocol, restarts: 2, revision: 0 }
     }
 }
 
@@ -139,8 +141,8 @@ impl Spec {
                 origins: None,
             }],
             operators,
-            sinks: self.sinks.iter().map(|sink| sink.entry(host)).collect(),
-            dead_letter: self.dead_letter.as_ref().map(|sink| sink.entry(host)),
+            sinks: self.sinks.iter().map(|sink| sink.entry(host, numbers.revision)).collect(),
+            dead_letter: self.dead_letter.as_ref().map(|sink| sink.entry(host, numbers.revision)),
             settings: Settings {
                 interval: Duration::from_millis(numbers.interval_ms),
                 min_pause: Duration::ZERO,
@@ -189,14 +191,14 @@ impl Spec {
 }
 
 impl SinkSpec {
-    fn entry(&self, host: &Crash) -> SinkEntry {
+    fn entry(&self, host: &Crash, revision: u64) -> SinkEntry {
         SinkEntry {
             id: self.id.clone(),
             plugin: self.destination.plugin(host),
             binding: Binding {
                 plugin: "sha256:simulated".into(),
                 plugin_name: "simulated 1".into(),
-                config: format!(r#"{{"sink":"{}"}}"#, self.id),
+                config: format!(r#"{{"sink":"{}","revision":{revision}}}"#, self.id),
                 grants: "{}".into(),
             },
             subtasks: self.subtasks,
@@ -265,6 +267,10 @@ pub struct Told {
     pub notices: Vec<(Seq, Notice)>,
     /// Rows committed per sink, as counted by the driver.
     pub rows_committed: BTreeMap<SinkId, u64>,
+    /// Savepoints that were asked for and confirmed.
+    pub savepoints: Vec<(Seq, EpochRef)>,
+    /// When it said that the pipeline is finished.
+    pub finished: Option<Seq>,
 }
 
 /// Looks on, and acts at moments.
@@ -273,7 +279,7 @@ struct Watch {
     host: Crash,
     control: Control,
     spec: Spec,
-    state: Mutex<WatchState>,
+    state: Arc<Mutex<WatchState>>,
 }
 
 #[derive(Default)]
@@ -288,6 +294,17 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn ask_for_savepoint(&self, name: &str) {
+        let mut waiting = self.control.savepoint(name);
+        let (world, state) = (self.world.clone(), Arc::clone(&self.state));
+        tokio::spawn(async move {
+            if let Ok(of) = waiting.answer().await {
+                let seq = world.note(|| format!("a savepoint is confirmed: {of}"));
+                state.lock().unwrap_or_else(PoisonError::into_inner).told.savepoints.push((seq, of));
+            }
+        });
+    }
+
     fn act(&self, what: &Do) {
         self.world.note(|| format!("at this moment: {what:?}"));
         let destination = |number: &usize| self.spec.sinks.get(*number).map(|sink| &sink.destination);
@@ -297,7 +314,7 @@ impl Watch {
                 self.host.now();
             }
             Do::Stop => self.control.stop(),
-            Do::Savepoint(name) => drop(self.control.savepoint(name)),
+            Do::Savepoint(name) => self.ask_for_savepoint(name),
             Do::Forget(name) => drop(self.control.forget(name)),
             Do::BackUp(number) => {
                 if let Some(destination) = destination(number) {
@@ -369,7 +386,7 @@ impl Life {
             host: host.clone(),
             control: control.clone(),
             spec: spec.clone(),
-            state: Mutex::new(WatchState { plan, ..WatchState::default() }),
+            state: Arc::new(Mutex::new(WatchState { plan, ..WatchState::default() })),
         });
         world.note(|| format!("host starts: {}", described(&spec)));
         let opened = store.open(&host, &spec.id);
@@ -404,7 +421,10 @@ impl Life {
         };
         // Whatever it left behind has no effect any more.
         host.now();
-        let told = watch.lock().told.clone();
+        let mut told = watch.lock().told.clone();
+        if matches!(&ended, Ended::Report(report) if report.end == End::Finished) {
+            told.finished = Some(world.seq());
+        }
         world.note(|| format!("host ends: {}", shown(&ended)));
         (ended, told)
     }

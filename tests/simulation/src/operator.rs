@@ -18,12 +18,19 @@ pub struct Counter {
     world: World,
     fails: Arc<Mutex<Vec<u64>>>,
     calls: Arc<Mutex<u64>>,
+    filler: usize,
 }
 
 impl Counter {
     /// A counter.
     pub fn new(world: &World) -> Self {
-        Self { world: world.clone(), fails: Arc::default(), calls: Arc::default() }
+        Self { world: world.clone(), fails: Arc::default(), calls: Arc::default(), filler: 0 }
+    }
+
+    /// With so many bytes of filler in its state, which then lies beside the log.
+    #[must_use]
+    pub fn with_filler(self, filler: usize) -> Self {
+        Self { filler, ..self }
     }
 
     /// The batch after `skip` further ones of any subtask cannot be worked on.
@@ -100,6 +107,7 @@ impl OperatorTask for CounterTask {
         for (key, (point, count)) in &self.counts {
             state.push_str(&format!("{point} {key} {count}\n"));
         }
+        state.push_str(&"#".repeat(self.counter.filler));
         Ok((vec![], OperatorSnapshot { version: 1, state: Bytes::from(state), timers: vec![] }))
     }
 }

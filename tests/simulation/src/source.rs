@@ -98,6 +98,8 @@ pub struct SimSource {
     pace: Pace,
     dice: Dice,
     columns: bool,
+    /// A position has so many digits at least.
+    digits: usize,
     published: Arc<Mutex<Vec<(Seq, SourceCut)>>>,
     faults: Arc<Mutex<Vec<u64>>>,
     reads: Arc<Mutex<u64>>,
@@ -121,6 +123,7 @@ impl SimSource {
             pace,
             dice: dice.fork("source"),
             columns: false,
+            digits: 1,
             published: Arc::default(),
             faults: Arc::default(),
             reads: Arc::default(),
@@ -150,6 +153,16 @@ impl SimSource {
     pub fn columns() -> Option<ColumnsOptions> {
         let declared = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT, x TEXT").ok()?;
         Some(ColumnsOptions { declared: Some(declared), unknown: UnknownFields::BadRow })
+    }
+
+    /// With positions so long that a few of them are put aside from the record, as very many would be.
+    #[must_use]
+    pub fn with_long_positions(self, digits: usize) -> Self {
+        Self { digits, ..self }
+    }
+
+    fn position(&self, place: u32) -> String {
+        format!("{place:0digits$}", digits = self.digits)
     }
 
     /// Its rows.
@@ -317,13 +330,13 @@ impl Reader for SimReader {
                 columns,
                 rows: good,
                 bad,
-                positions: vec![(format!("p{p}"), to.to_string())],
+                positions: vec![(format!("p{p}"), self.source.position(to))],
                 watermark: None,
             }))
         })
     }
 
     fn initial_positions(&self) -> Vec<(String, String)> {
-        self.next.iter().map(|(p, n)| (format!("p{p}"), n.to_string())).collect()
+        self.next.iter().map(|(p, n)| (format!("p{p}"), self.source.position(*n))).collect()
     }
 }

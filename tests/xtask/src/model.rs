@@ -100,9 +100,9 @@ fn counter_examples(figures: &mut Figures) -> Result<()> {
         let rule = rules.iter().find(|rule| rule.name.starts_with(&format!("{number:02}-")));
         let without = match rule {
             Some(rule) => {
-                copy.plant(rule)?;
+                let before = copy.plant(rule)?;
                 let patched = copy.build(&Build::Program(PACKAGE)).and_then(|program| found(&program, number, true));
-                copy.clean(rule)?;
+                copy.clean(&before)?;
                 patched.with_context(|| format!("rule `{}`", rule.name))?
             }
             None => found(&program, number, true)?,

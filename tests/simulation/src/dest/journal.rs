@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use tidegate_protocol::ids::{PartId, RunId};
-use tidegate_protocol::plugin::{External, Position};
+use tidegate_protocol::plugin::{Call, External, Outcome, Position};
 
 use crate::world::Seq;
 
@@ -60,6 +60,21 @@ pub enum Did {
         previous: Vec<PartId>,
         /// The configuration that came with it.
         config: String,
+    },
+    /// A host sent a commit; whether it arrives is another question.
+    Sent {
+        /// What is to be committed.
+        parts: Vec<PartId>,
+    },
+    /// Somebody asked what became of commits, and was, or would have been, told.
+    Asked {
+        /// About each part.
+        answers: Vec<(PartId, Outcome)>,
+    },
+    /// An instance was called that had trapped, or whose last call never came back.
+    Haunted {
+        /// The call.
+        call: Call,
     },
     /// Nothing was done: a newer run owns the destination.
     Refused {

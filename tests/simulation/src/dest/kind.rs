@@ -109,6 +109,11 @@ impl Kind {
                 kind.idempotent = false;
                 kind.scope = AtomicScope::Participant;
             }),
+            with("append-only-pruned", |kind| {
+                kind.idempotent = false;
+                kind.history_kept = Some(1);
+                kind.scope = AtomicScope::Participant;
+            }),
             with("append-only-mute", |kind| {
                 kind.idempotent = false;
                 kind.reconcile = false;

@@ -41,6 +41,8 @@ pub enum Act {
     WrongRows,
     /// A lie: names another part than the one it was given.
     WrongPart,
+    /// A lie: names something among its resources that was released before.
+    OldName,
     /// Leaves out the last item of its answer.
     OneTooFew,
     /// Repeats the last item of its answer.
@@ -72,6 +74,7 @@ impl Act {
             Act::OnlySays => "lie-done".into(),
             Act::WrongRows => "lie-rows".into(),
             Act::WrongPart => "lie-part".into(),
+            Act::OldName => "lie-old-name".into(),
             Act::OneTooFew => "one-too-few".into(),
             Act::OneTooMany => "one-too-many".into(),
             Act::HostPanic => "host-panic".into(),

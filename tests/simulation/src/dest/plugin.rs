@@ -1,6 +1,7 @@
 //! The plugin of a simulated destination: every call may be delayed, and may misbehave as the script says.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,7 +39,7 @@ impl SimPlugin {
     }
 
     fn caller(&self) -> Caller {
-        Caller { destination: self.destination.clone(), host: self.host.clone() }
+        Caller { destination: self.destination.clone(), host: self.host.clone(), dead: Arc::default() }
     }
 
     async fn instance<T>(&self, make: impl FnOnce(Caller) -> T + Send) -> Result<T, CallFault> {
@@ -78,6 +79,8 @@ impl Plugin for SimPlugin {
 struct Caller {
     destination: Destination,
     host: Crash,
+    /// This instance must not be called again.
+    dead: Arc<AtomicBool>,
 }
 
 fn fault(call: Call, kind: FaultKind) -> CallFault {
@@ -98,12 +101,17 @@ impl Caller {
     ) -> Result<T, CallFault> {
         let world = self.destination.world.clone();
         self.host.hang_if_dead().await;
+        if self.dead.load(Ordering::Relaxed) {
+            self.destination.lock().write_down(None, Did::Haunted { call });
+        }
         world.jitter().await;
         self.host.hang_if_dead().await;
         let act = self.destination.script.next(call);
         if let Some(act) = &act {
             world.note(|| format!("{} of {}: {}", call, self.destination.name(), act.kind()));
             world.fired(&act.kind());
+            let ends = matches!(act, Act::Trap | Act::TrapAfter | Act::Hang | Act::HangAfter | Act::Late(_));
+            self.dead.fetch_or(ends, Ordering::Relaxed);
         }
         let done = |result: Result<T, PluginError>| result.map_err(|error| answered(call, error));
         let answer = match act {
@@ -157,7 +165,7 @@ impl Caller {
                 self.host.now();
                 std::future::pending().await
             }
-            Some(act @ (Act::WrongRows | Act::WrongPart | Act::OneTooFew | Act::OneTooMany)) => {
+            Some(act @ (Act::WrongRows | Act::WrongPart | Act::OldName | Act::OneTooFew | Act::OneTooMany)) => {
                 done(work(false)).map(|answer| twist(&act, answer))
             }
             // Only calls with a list of outcomes have these; `outcomes` handles them before.
@@ -184,10 +192,15 @@ impl Caller {
                 _ => Outcome::Committed,
             };
             let lies = matches!(answer, Outcome::Committed | Outcome::AlreadyCommitted | Outcome::Never);
+            let asked = call == Call::Reconcile;
             return self
                 .make(
                     call,
                     move |_| {
+                        if asked {
+                            let answers = parts.iter().map(|part| (part.clone(), answer.clone())).collect();
+                            destination.lock().write_down(None, Did::Asked { answers });
+                        }
                         if lies {
                             let how = format!("{call} answered {answer:?} and did nothing");
                             destination.lock().write_down(None, Did::Lied { parts: parts.clone(), how });
@@ -350,6 +363,7 @@ impl Writer for SimWriter {
                 rejects,
             };
             let (destination, run) = (self.caller.destination.clone(), ctx.run);
+            let released = self.caller.destination.clone();
             self.caller
                 .make(
                     Call::Prepare,
@@ -361,6 +375,7 @@ impl Writer for SimWriter {
                         match act {
                             Act::WrongRows => prepared.rows += 1,
                             Act::WrongPart => prepared.committable.part.ordinal += 1,
+                            Act::OldName => prepared.resources.extend(released.lock().released_last()),
                             Act::OneTooMany => prepared.rejects.push(reject(0)),
                             _ => {}
                         }
@@ -414,22 +429,23 @@ impl Committer for Caller {
     ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
         let (destination, run, config) = (self.destination.clone(), ctx.run, Arc::clone(&ctx.config));
         let (previous, committables) = (previous.to_vec(), committables.to_vec());
-        let parts = committables.iter().map(|c| c.part.clone()).collect();
+        let parts: Vec<PartId> = committables.iter().map(|c| c.part.clone()).collect();
+        self.destination.lock().write_down(Some(run), Did::Sent { parts: parts.clone() });
         let work = move |partly: bool| {
             let only = partly.then_some(1);
             destination.lock().commit(run, &config, &previous, &committables, only)
         };
-        Box::pin(async move { self.outcomes(Call::Commit, Vec::len(&parts), parts, work).await })
+        Box::pin(async move { self.outcomes(Call::Commit, parts.len(), parts, work).await })
     }
 
     fn reconcile<'a>(
         &'a mut self,
-        _ctx: &'a CallContext,
+        ctx: &'a CallContext,
         committables: &'a [Committable],
     ) -> BoxFuture<'a, Result<Vec<Outcome>, CallFault>> {
-        let (destination, committables) = (self.destination.clone(), committables.to_vec());
+        let (destination, run, committables) = (self.destination.clone(), ctx.run, committables.to_vec());
         let parts = committables.iter().map(|c| c.part.clone()).collect();
-        let work = move |_| destination.lock().reconcile(&committables);
+        let work = move |_| destination.lock().reconcile(run, &committables);
         Box::pin(async move { self.outcomes(Call::Reconcile, Vec::len(&parts), parts, work).await })
     }
 }

@@ -322,11 +322,12 @@ impl Store {
         vec![Outcome::Committed; parts.len()]
     }
 
-    pub(super) fn reconcile(&mut self, committables: &[Committable]) -> Vec<Outcome> {
+    pub(super) fn reconcile(&mut self, run: RunId, committables: &[Committable]) -> Vec<Outcome> {
         self.pass_time();
-        let name = &self.name;
-        self.world.note(|| format!("{name}: reconcile {}", names(committables.iter().map(|c| &c.part))));
-        committables.iter().map(|committable| self.became_of(&committable.part)).collect()
+        let outcomes: Vec<Outcome> = committables.iter().map(|committable| self.became_of(&committable.part)).collect();
+        let parts = committables.iter().map(|committable| committable.part.clone());
+        self.write_down(Some(run), Did::Asked { answers: parts.zip(outcomes.iter().cloned()).collect() });
+        outcomes
     }
 
     fn became_of(&self, part: &PartId) -> Outcome {
@@ -370,6 +371,14 @@ impl Store {
         }
         self.write_down(Some(run), Did::Released { resource: resource.clone(), was_there });
         if was_there { Outcome::Committed } else { Outcome::AlreadyCommitted }
+    }
+
+    /// What was released last.
+    pub(super) fn released_last(&self) -> Option<External> {
+        self.journal.entries.iter().rev().find_map(|entry| match &entry.did {
+            Did::Released { resource, .. } => Some(resource.clone()),
+            _ => None,
+        })
     }
 
     pub(super) fn list_orphans(&mut self, prefix: &str, page: Option<&str>) -> OrphanPage {
@@ -452,6 +461,12 @@ fn shown(did: &Did) -> String {
         Did::CommitCalled { parts, previous, .. } => {
             format!("commit {} after {}", names(parts.iter()), names(previous.iter()))
         }
+        Did::Sent { parts } => format!("commit of {} is on its way", names(parts.iter())),
+        Did::Asked { answers } => {
+            let answers = answers.iter().map(|(part, answer)| format!("{}: {answer:?}", name(part)));
+            format!("asked, {}", answers.collect::<Vec<_>>().join(", "))
+        }
+        Did::Haunted { call } => format!("{call} of a dead instance"),
         Did::Refused { call } => format!("{call} refused, fenced"),
         Did::Marked { part } => format!("marked {}", name(part)),
         Did::KnownAlready { part } => format!("{} was committed before", name(part)),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_protocol::guarantee::Delivery;
-use tidegate_protocol::ids::{EpochRef, RunId, SinkId};
+use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId};
 use tidegate_protocol::plugin::{External, Visibility};
 use tidegate_protocol::record::{Body, EpochOutcome};
 
@@ -70,7 +70,7 @@ pub(super) fn p2_sealed_before_visible_and_never_abandoned(evidence: &Evidence, 
                         let what = format!("commit of {part} was asked of sink `{sink}` before it was sealed");
                         found.push(violation("P2", entry.seq, what));
                     }
-                    if !config.contains(sink.as_str()) {
+                    if parts.iter().filter_map(|part| sealed_config(facts, sink, part)).any(|sealed| sealed != config) {
                         let what = format!(
                             "commit at sink `{sink}` came with the configuration `{config}`, not with that of its seal"
                         );
@@ -91,6 +91,12 @@ pub(super) fn p2_sealed_before_visible_and_never_abandoned(evidence: &Evidence, 
         }
     }
     found
+}
+
+/// The configuration in the seal that holds a part, if the log that counts has one.
+fn sealed_config<'a>(facts: &'a Facts, sink: &SinkId, part: &PartId) -> Option<&'a str> {
+    let of = facts.parts.get(&(sink.clone(), part.short.clone()))?.of;
+    facts.seals.get(&of)?.seal()?.sinks.get(sink).map(|cut| cut.binding.config.as_str())
 }
 
 /// P4: what the log and the run call committed was really done.

@@ -4,6 +4,7 @@
 //! Nothing here asks the product what it thinks: the line of descent, what is retained and what is committed are worked
 //! out from the records alone.
 
+mod conduct;
 mod destinations;
 mod facts;
 mod log;
@@ -134,5 +135,13 @@ pub fn judge(evidence: &Evidence) -> Vec<Violation> {
     found.extend(destinations::p9_rows_are_seen_as_promised(evidence, &facts));
     found.extend(log::p11_progress_is_of_committed_epochs(evidence, &facts));
     found.extend(log::p12_the_sum_of_rows_holds(evidence, &facts));
+    found.extend(conduct::p1_finished_means_committed(evidence, &facts));
+    found.extend(conduct::p3_savepoints_are_confirmed_when_sealed(evidence, &facts));
+    found.extend(conduct::p4_what_landed_is_not_sent_again_unasked(evidence, &facts));
+    found.extend(conduct::p4_what_counts_as_released_is_gone(evidence, &facts));
+    found.extend(conduct::p5_state_is_kept_with_what_it_speaks_of(evidence, &facts));
+    found.extend(conduct::p5_released_names_are_not_used_again(evidence));
+    found.extend(conduct::p6_savepoints_stay(evidence));
+    found.extend(conduct::p10_dead_instances_rest(evidence));
     found
 }

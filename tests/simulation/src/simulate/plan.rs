@@ -34,6 +34,10 @@ pub struct Plan {
     pub numbers: Numbers,
     /// Longest delay of a call, in milliseconds.
     pub jitter_ms: u64,
+    /// Digits of a position. Of long ones a few are as many bytes as very many short ones.
+    pub digits: usize,
+    /// Bytes of filler in the state of the step.
+    pub filler: usize,
     /// Lives of hosts, one after the other.
     pub lives: Vec<PlannedLife>,
 }
@@ -212,6 +216,7 @@ fn acts(call: Call) -> Vec<(u64, Act)> {
             (2, Act::ErrorAfter(ErrorKind::Unknown)),
             (1, Act::WrongRows),
             (1, Act::WrongPart),
+            (2, Act::OldName),
             (1, Act::Twice),
         ],
         Call::Write => vec![(2, Act::Error(ErrorKind::EpochLost)), (1, Act::OneTooMany), (2, Act::TrapAfter)],
@@ -272,7 +277,10 @@ impl Plan {
         let rows = (per_epoch.max(2) * shape.between(25, 31)).clamp(60, 800);
         let rows = Rows { marks: marks(&mut shape, partitions, rows), keys: shape.between(1, 9) as u32 };
         let jitter_ms = *shape.pick(&[0, 1, 3, 6]);
-        Self { seed, rows, pace, columns, operator, sinks, object_store, numbers, jitter_ms, lives }
+        let mut weight = dice.fork("weight");
+        let digits = if weight.chance(8) { 9_000 } else { 1 };
+        let filler = if weight.chance(20) { weight.between(5_000, 90_000) as usize } else { 0 };
+        Self { seed, rows, pace, columns, operator, sinks, object_store, numbers, jitter_ms, digits, filler, lives }
     }
 
     /// All items, by their place.

@@ -106,10 +106,10 @@ impl<'a> Run<'a> {
         let dead_letter = sinks.pop();
         let spec = Spec {
             id: name_of("simulated"),
-            source: SimSource::new(&world, plan.rows.clone(), plan.pace, &dice),
+            source: SimSource::new(&world, plan.rows.clone(), plan.pace, &dice).with_long_positions(plan.digits),
             tasks: 1,
             columns: plan.columns,
-            operator: plan.operator.then(|| (Counter::new(&world), 1)),
+            operator: plan.operator.then(|| (Counter::new(&world).with_filler(plan.filler), 1)),
             sinks,
             dead_letter,
             settings: plan.numbers.clone(),
@@ -186,6 +186,8 @@ impl<'a> Run<'a> {
     /// One life with misfortunes; true if the pipeline is finished.
     async fn live(&mut self, number: usize, planned: &PlannedLife) -> bool {
         self.rescale(planned.tasks, planned.operator_subtasks, &planned.subtasks);
+        // What is sealed is finished with the configuration of its seal.
+        self.spec.settings.revision += 1;
         let source = self.spec.source.for_one_host();
         let mut life = Life::new(&Spec { source: source.clone(), ..self.spec.clone() }, &self.store);
         let mut taken_over = None;

@@ -221,7 +221,7 @@ impl<'a> Build<'a> {
             sinks: sinks.into_iter().map(|(name, kind, n)| (name, kind, n, Rejects::default())).collect(),
             dead_letter: false,
             remote: false,
-            numbers: Numbers { interval_ms: 25, call_timeout_ms: 300, protocol, restarts: 2 },
+            numbers: Numbers { interval_ms: 25, call_timeout_ms: 300, protocol, restarts: 2, revision: 0 },
         }
     }
 

@@ -13,12 +13,22 @@ const MEMBERS: [&str; 6] =
     ["host/protocol", "host/store", "host/columns", "host/pipeline", "tests/model", "tests/simulation"];
 const BESIDES: [&str; 3] = ["Cargo.lock", "rust-toolchain.toml", "rustfmt.toml"];
 
-/// No bug is planted here, and little of it runs: it is built as fast as can be.
-const UNOPTIMISED: &str = "\n[profile.proof.package.tidegate-columns]\nopt-level = 0\n";
+/// Each bug costs a build, and a check only runs until it finds it: what runs little is built as fast as can be.
+const UNOPTIMISED: &str = "
+[profile.proof.package.tidegate-columns]
+opt-level = 0
+
+[profile.proof.package.tidegate-pipeline]
+opt-level = 1
+
+[profile.proof.package.tidegate-simulation]
+opt-level = 1
+";
+
+/// Files as they were before a bug was planted.
+pub(crate) type Before = BTreeMap<PathBuf, Vec<u8>>;
 
 pub(crate) struct Copy {
-    /// The tree that is copied.
-    tree: PathBuf,
     source: PathBuf,
     target: PathBuf,
 }
@@ -28,7 +38,7 @@ impl Copy {
     /// since the last time is built again.
     pub(crate) fn of(tree: &Path, target: &Path) -> Result<Self> {
         let folder = target.join("mutants");
-        let copy = Self { tree: tree.to_owned(), source: folder.join("source"), target: folder.join("target") };
+        let copy = Self { source: folder.join("source"), target: folder.join("target") };
         let mut wanted = BTreeSet::new();
         for member in MEMBERS {
             files_below(tree, Path::new(member), &mut wanted)?;
@@ -63,24 +73,50 @@ impl Copy {
         Ok(())
     }
 
-    pub(crate) fn plant(&self, mutant: &Mutant) -> Result<()> {
-        let planted: BTreeMap<String, String> = mutant.planted(&self.source)?;
-        for (path, text) in planted {
-            std::fs::write(self.source.join(path), text)?;
+    /// Plants a bug, and says what the files were before.
+    pub(crate) fn plant(&self, mutant: &Mutant) -> Result<Before> {
+        let mut before = Before::new();
+        for (path, planted) in mutant.planted(&self.source)? {
+            let at = self.source.join(path);
+            before.insert(at.clone(), std::fs::read(&at)?);
+            std::fs::write(at, planted)?;
         }
-        Ok(())
+        Ok(before)
     }
 
     /// Takes the bug out again.
-    pub(crate) fn clean(&self, mutant: &Mutant) -> Result<()> {
-        for path in mutant.files() {
-            std::fs::copy(self.tree.join(path), self.source.join(path)).with_context(|| format!("`{path}`"))?;
+    pub(crate) fn clean(&self, before: &Before) -> Result<()> {
+        for (path, content) in before {
+            std::fs::write(path, content).with_context(|| format!("cannot write `{}`", path.display()))?;
         }
         Ok(())
     }
 
     /// Builds, and says where the program is.
     pub(crate) fn build(&self, what: &Build) -> Result<PathBuf> {
+        match self.try_build(what) {
+            // A compiler that was killed may have left pieces that do not fit: they are made anew.
+            Err(error) if error.to_string().contains("error: linking with") => {
+                self.forget_pieces()?;
+                self.try_build(what)
+            }
+            built => built,
+        }
+    }
+
+    fn forget_pieces(&self) -> Result<()> {
+        let proof = self.target.join("proof");
+        std::fs::remove_dir_all(proof.join("incremental"))?;
+        for entry in std::fs::read_dir(proof.join(".fingerprint"))? {
+            let entry = entry?;
+            if is_ours(&entry.file_name().to_string_lossy()) {
+                std::fs::remove_dir_all(entry.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn try_build(&self, what: &Build) -> Result<PathBuf> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
         command.args(match what {

@@ -16,14 +16,14 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::figure::{Figure, Figures, Op};
-use checks::{CHECKS, Verdict};
+use checks::{Check, Verdict};
 use copy::{Build, Copy};
 use patch::Mutant;
 
 /// Where the patches are.
 const FOLDER: &str = "tests/mutants";
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Arguments {
     /// Only mutants whose names contain one of these.
     #[arg(long, value_name = "NAME")]
@@ -31,6 +31,9 @@ pub(crate) struct Arguments {
     /// Only every Nth mutant, beginning with the Kth.
     #[arg(long, value_name = "K/N")]
     share: Option<Share>,
+    /// Only this check, as often as it is given.
+    #[arg(long, value_name = "CHECK")]
+    check: Vec<String>,
     /// Only build each.
     #[arg(long)]
     build_only: bool,
@@ -61,8 +64,13 @@ impl Arguments {
         chosen.map(|(_, mutant)| mutant).collect()
     }
 
+    fn checks(&self, first: &[String]) -> Vec<&'static Check> {
+        let wanted = |check: &&Check| self.check.is_empty() || self.check.iter().any(|name| name == check.name);
+        checks::in_order(first).into_iter().filter(wanted).collect()
+    }
+
     fn all(&self) -> bool {
-        self.only.is_empty() && self.share.is_none()
+        self.only.is_empty() && self.share.is_none() && self.check.is_empty()
     }
 }
 
@@ -84,16 +92,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         return build_all(&copy, &mutants);
     }
     let mut programs = Programs::default();
-    clean(&copy, &mut programs)?;
+    // Every check must pass without a bug: those that come first, before anything; the others once they were used.
+    let first = |mutant: &Mutant| arguments.checks(&mutant.tries).first().map(|check| check.name);
+    let first: BTreeSet<&str> = mutants.iter().filter_map(first).collect();
+    clean(&copy, &mut programs, &first)?;
 
+    let mut used = BTreeSet::new();
     let mut fates = Vec::new();
     for mutant in &mutants {
-        copy.plant(mutant)?;
+        let before = copy.plant(mutant)?;
         programs.forget();
-        let fate = fate(mutant, &copy, &mut programs).with_context(|| format!("mutant `{}`", mutant.name))?;
-        copy.clean(mutant)?;
+        let checks = arguments.checks(&mutant.tries);
+        let fate = fate(mutant, &copy, &mut programs, &checks, &mut used)
+            .with_context(|| format!("mutant `{}`", mutant.name))?;
+        copy.clean(&before)?;
         fates.push(fate);
     }
+    programs.forget();
+    clean(&copy, &mut programs, &used.difference(&first).copied().collect())?;
     tell(&fates);
     figures(arguments, &mutants, &fates, began.elapsed().as_secs_f64())
 }
@@ -122,9 +138,9 @@ fn build_all(copy: &Copy, mutants: &[Mutant]) -> Result<()> {
     let mut broken = Vec::new();
     for mutant in mutants {
         let began = Instant::now();
-        copy.plant(mutant)?;
+        let before = copy.plant(mutant)?;
         let built = copy.build(&Build::Program("tidegate-simulation"));
-        copy.clean(mutant)?;
+        copy.clean(&before)?;
         eprintln!("{}: {:.1} s", mutant.name, began.elapsed().as_secs_f64());
         if let Err(error) = built {
             eprintln!("{error:#}");
@@ -135,13 +151,13 @@ fn build_all(copy: &Copy, mutants: &[Mutant]) -> Result<()> {
     Ok(())
 }
 
-/// All checks pass without any bug planted.
-fn clean(copy: &Copy, programs: &mut Programs) -> Result<()> {
-    for check in &CHECKS {
+/// These checks pass without any bug planted.
+fn clean(copy: &Copy, programs: &mut Programs, names: &BTreeSet<&str>) -> Result<()> {
+    for check in checks::in_order(&[]).into_iter().filter(|check| names.contains(check.name)) {
         let began = Instant::now();
         let program = programs.get(&check.build, copy)?;
         let built = began.elapsed().as_secs_f64();
-        match check.run(&program, copy.folder())? {
+        match check.run(&program, copy.folder(), "")? {
             Verdict::Clean => {
                 let all = began.elapsed().as_secs_f64();
                 eprintln!("nothing planted: {} finds nothing, {all:.0} s ({built:.0} s to build)", check.name);
@@ -153,14 +169,22 @@ fn clean(copy: &Copy, programs: &mut Programs) -> Result<()> {
     Ok(())
 }
 
-fn fate(mutant: &Mutant, copy: &Copy, programs: &mut Programs) -> Result<Fate> {
+fn fate(
+    mutant: &Mutant,
+    copy: &Copy,
+    programs: &mut Programs,
+    checks: &[&'static Check],
+    used: &mut BTreeSet<&'static str>,
+) -> Result<Fate> {
+    ensure!(!checks.is_empty(), "there is no such check");
     let began = Instant::now();
     eprintln!("{}: {}", mutant.name, mutant.plants);
     let mut caught = None;
-    for check in checks::in_order(&mutant.tries) {
+    for check in checks {
         let program = programs.get(&check.build, copy)?;
+        used.insert(check.name);
         let ran = Instant::now();
-        let verdict = check.run(&program, copy.folder())?;
+        let verdict = check.run(&program, copy.folder(), &mutant.breaks)?;
         let seconds = ran.elapsed().as_secs_f64();
         match verdict {
             Verdict::Broken { promise, line } => {
@@ -220,7 +244,7 @@ mod tests {
         };
         let chosen = |share: &str| {
             let arguments =
-                Arguments { only: Vec::new(), share: Some(share.parse().expect("a share")), build_only: false };
+                Arguments { only: Vec::new(), share: Some(share.parse().expect("a share")), ..Arguments::default() };
             arguments.chosen((0..10).map(mutant).collect()).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>()
         };
         let mut all = [chosen("1/3"), chosen("2/3"), chosen("3/3")].concat();

@@ -80,11 +80,6 @@ impl Mutant {
         (digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| format!("B{digits}"))
     }
 
-    /// The files that it changes.
-    pub(crate) fn files(&self) -> impl Iterator<Item = &String> {
-        self.edits.keys()
-    }
-
     /// What the files of `root` are with the bug planted. What a hunk takes away, with the lines around it, must be there
     /// once and only once.
     pub(crate) fn planted(&self, root: &Path) -> Result<BTreeMap<String, String>> {

@@ -1,0 +1,236 @@
+//! How a host behaves: towards answers that it got or lost, savepoints, state of the epochs before, instances that died.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId, Slot};
+use tidegate_protocol::plugin::{Outcome, WriterState};
+use tidegate_protocol::record::{Body, CutReason, PartCut};
+
+use super::facts::Facts;
+use super::{Evidence, Violation};
+use crate::dest::{Did, Entry};
+use crate::world::Seq;
+
+fn violation(promise: &'static str, at: Seq, what: String) -> Violation {
+    Violation { promise, what, at: Some(at) }
+}
+
+/// P1: who says that a pipeline is finished has committed everything.
+pub(super) fn p1_finished_means_committed(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    // Another host may have gone on with a copy of the log.
+    if !evidence.copies.is_empty() {
+        return found;
+    }
+    for finished in evidence.told.iter().filter_map(|told| told.finished) {
+        for (of, fact) in facts.seals.iter().filter(|(_, fact)| fact.seq < finished) {
+            let left_behind = facts.forked && !facts.line.contains(of);
+            let Some(seal) = fact.seal().filter(|_| !left_behind) else { continue };
+            for sink in seal.sinks.keys().filter(|sink| evidence.sinks.contains_key(*sink)) {
+                let excuses = facts.excuses(sink);
+                let excused = |short: &str| excuses.lied.contains(short) || excuses.lost.contains(short);
+                let excused = facts.parts_of(sink, *of).any(excused) || excuses.accepted;
+                if !excused && !facts.ended_by(sink, *of, finished) {
+                    let what = format!("finished, and {of} is not committed at sink `{sink}`");
+                    found.push(violation("P1", finished, what));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// P3: a savepoint is confirmed when its seal is there, and not before.
+pub(super) fn p3_savepoints_are_confirmed_when_sealed(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
+    if !evidence.copies.is_empty() {
+        return Vec::new();
+    }
+    let confirmed = evidence.told.iter().flat_map(|told| &told.savepoints);
+    let early = confirmed.filter(|(seq, of)| facts.seals.get(of).is_none_or(|fact| fact.seq > *seq));
+    early.map(|(seq, of)| violation("P3", *seq, format!("a savepoint was confirmed before {of} was sealed"))).collect()
+}
+
+/// P4: where a repeat is not without effect, a commit that landed is sent again only after an answer that it had not.
+pub(super) fn p4_what_landed_is_not_sent_again_unasked(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (sink, seen) in evidence.sinks.iter().filter(|(_, seen)| !seen.kind.idempotent) {
+        if facts.excuses(sink).second_host {
+            continue;
+        }
+        // By whom. An older run that wakes up late does not know of it, and is stopped by the fence.
+        let mut landed: BTreeMap<&str, Option<RunId>> = BTreeMap::new();
+        // Of which somebody was told that they had not landed, since they were sent last.
+        let mut open: BTreeSet<&str> = BTreeSet::new();
+        for Entry { seq, by, did } in &seen.journal.entries {
+            match did {
+                Did::Marked { part } => drop(landed.insert(&part.short, *by)),
+                Did::Asked { answers } => {
+                    let not = answers.iter().filter(|(_, answer)| *answer == Outcome::NotCommitted);
+                    open.extend(not.map(|(part, _)| part.short.as_str()));
+                }
+                Did::WentBack { .. } => landed.clear(),
+                Did::Sent { parts } => {
+                    let person = |part: &PartId| facts.retried.contains(&(sink.clone(), part.epoch_ref()));
+                    let blind = |part: &&PartId| {
+                        let short = part.short.as_str();
+                        landed.get(short).is_some_and(|lander| by >= lander) && !open.contains(short) && !person(part)
+                    };
+                    if let Some(part) = parts.iter().find(blind) {
+                        let what = format!("{part} had landed at sink `{sink}` and was sent again, unasked");
+                        found.push(violation("P4", *seq, what));
+                    }
+                    for part in parts {
+                        open.remove(part.short.as_str());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// P4: what the log notes as released, or given back, is gone at the destination.
+pub(super) fn p4_what_counts_as_released_is_gone(evidence: &Evidence, _facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for entry in evidence.log.durable() {
+        let Body::Released(released) = &entry.record.body else { continue };
+        let Some(seen) = evidence.sinks.get(&released.sink) else { continue };
+        let before: Vec<&Did> =
+            seen.journal.entries.iter().filter(|done| done.seq < entry.seq).map(|done| &done.did).collect();
+        let excused = |did: &&&Did| matches!(did, Did::WentBack { .. } | Did::Lied { .. });
+        if before.iter().any(|did| excused(&did)) || !evidence.copies.is_empty() {
+            continue;
+        }
+        for resource in &released.resources {
+            let mut existed = false;
+            for did in &before {
+                match did {
+                    Did::Staged { resources, .. } => {
+                        existed |= resources.iter().any(|r| (&r.kind, &r.name) == (&resource.kind, &resource.name));
+                    }
+                    Did::Released { resource: gone, .. } if gone.name == resource.name => existed = false,
+                    Did::Abandoned { short, .. } if *short == resource.name => existed = false,
+                    Did::Expired { part } if part.short == resource.name => existed = false,
+                    _ => {}
+                }
+            }
+            if existed {
+                let what =
+                    format!("{} counts as released at sink `{}`, where it still is", resource.name, released.sink);
+                found.push(violation("P4", entry.seq, what));
+            }
+        }
+    }
+    found
+}
+
+/// P5: what the log notes as released, as long as it still does, is named by no seal: names are never used again.
+pub(super) fn p5_released_names_are_not_used_again(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut released: BTreeMap<(&SinkId, &str, &str), Slot> = BTreeMap::new();
+    for entry in evidence.log.durable() {
+        match &entry.record.body {
+            Body::Released(gone) => {
+                let names = gone.resources.iter().map(|r| (&gone.sink, r.kind.as_str(), r.name.as_str()));
+                released.extend(names.map(|name| (name, entry.record.slot)));
+            }
+            Body::Deleted(deleted) => {
+                released.retain(|_, slot| !deleted.gone.iter().any(|range| range.contains(*slot)));
+            }
+            Body::Seal(seal) => {
+                for (sink, cut) in &seal.sinks {
+                    let mut named = cut.parts.iter().flat_map(|part| &part.resources);
+                    if let Some(old) = named.find(|r| released.contains_key(&(sink, r.kind.as_str(), r.name.as_str())))
+                    {
+                        let what = format!("epoch {} names {} at sink `{sink}`, released before", seal.epoch, old.name);
+                        found.push(violation("P5", entry.seq, what));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// P5, P6: state of the epoch before stays until its keys have newer state, whatever the parallelism, and what it speaks
+/// of stays named with it.
+pub(super) fn p5_state_is_kept_with_what_it_speaks_of(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for pair in facts.line.windows(2) {
+        let (Some(before), Some(after)) = (facts.seals.get(&pair[0]), facts.seals.get(&pair[1])) else { continue };
+        let (Some(old), Some(new)) = (before.seal(), after.seal()) else { continue };
+        for (sink, _) in evidence.sinks.iter().filter(|(_, seen)| seen.kind.streams) {
+            let parts = |seal: &'_ tidegate_protocol::record::Seal| -> Vec<PartCut> {
+                seal.sinks.get(sink).map(|cut| cut.parts.clone()).unwrap_or_default()
+            };
+            let old = parts(old);
+            for part in parts(new) {
+                // What a participant keeps of others counts for its own keys.
+                for old in old.iter().filter(|_| part.committable.is_none()) {
+                    let keys = old.range.shared(part.range);
+                    let due = old.state.iter().filter_map(|state| Some((state, state.range.shared(keys?)?)));
+                    for (state, keys) in due {
+                        let same = |kept: &WriterState| (kept.version, &kept.body) == (state.version, &state.body);
+                        if !part.state.iter().any(|kept| same(kept) && kept.range.shared(keys) == Some(keys)) {
+                            let what = format!("{} lost the state of {keys:?} at sink `{sink}`", pair[1]);
+                            found.push(violation("P6", after.seq, what));
+                        }
+                    }
+                }
+                // The state of a stream is its name.
+                for state in &part.state {
+                    let named = part.resources.iter().any(|resource| resource.name.as_bytes() == state.body);
+                    if !named {
+                        let what = format!("{} keeps state at sink `{sink}` and not the stream of it", pair[1]);
+                        found.push(violation("P5", after.seq, what));
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// P6: a savepoint can be restored until it is given up by name.
+pub(super) fn p6_savepoints_stay(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let mut savepoints: BTreeMap<String, EpochRef> = BTreeMap::new();
+    for entry in evidence.log.durable() {
+        match &entry.record.body {
+            Body::Savepoint(savepoint) => {
+                savepoints.insert(savepoint.name.clone(), savepoint.of);
+            }
+            Body::Seal(seal) => {
+                if let CutReason::Savepoint(name) = &seal.reason {
+                    savepoints.insert(name.clone(), EpochRef { run: entry.record.run, epoch: seal.epoch });
+                }
+            }
+            Body::Forget(forget) => {
+                savepoints.remove(&forget.name);
+            }
+            Body::Retire(retire) => {
+                let held: BTreeSet<EpochRef> = savepoints.values().copied().collect();
+                if let Some(of) = retire.of.iter().find(|of| held.contains(of)) {
+                    found.push(violation("P6", entry.seq, format!("{of} is a savepoint and was retired")));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// P10: an instance that trapped, or that did not come back within its time, is not called again.
+pub(super) fn p10_dead_instances_rest(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (sink, seen) in &evidence.sinks {
+        for entry in &seen.journal.entries {
+            if let Did::Haunted { call } = &entry.did {
+                found.push(violation("P10", entry.seq, format!("{call} of a dead instance at sink `{sink}`")));
+            }
+        }
+    }
+    found
+}

@@ -103,19 +103,23 @@ pub(super) fn p4_what_counts_as_released_is_gone(evidence: &Evidence, _facts: &F
             continue;
         }
         for resource in &released.resources {
-            let mut existed = false;
+            let (mut existed, mut taken_away) = (false, false);
             for did in &before {
+                // What a sleeper stages after that is found by the next look for orphans.
+                taken_away |= match did {
+                    Did::Released { resource: gone, .. } => gone.name == resource.name,
+                    Did::Abandoned { short, .. } => *short == resource.name,
+                    _ => false,
+                };
                 match did {
                     Did::Staged { resources, .. } => {
                         existed |= resources.iter().any(|r| (&r.kind, &r.name) == (&resource.kind, &resource.name));
                     }
-                    Did::Released { resource: gone, .. } if gone.name == resource.name => existed = false,
-                    Did::Abandoned { short, .. } if *short == resource.name => existed = false,
                     Did::Expired { part } if part.short == resource.name => existed = false,
                     _ => {}
                 }
             }
-            if existed {
+            if existed && !taken_away {
                 let what =
                     format!("{} counts as released at sink `{}`, where it still is", resource.name, released.sink);
                 found.push(violation("P4", entry.seq, what));

@@ -199,7 +199,8 @@ impl Coordinator {
     }
 
     /// Takes in what happened and says what to do. `now_ms` is in Unix milliseconds and is used for records' time
-    /// stamps, for retention by age, and to ask a person about what a destination may have dropped or forgotten, nothing else.
+    /// stamps, for retention by age, and to ask a person about what a destination may have dropped or forgotten, nothing
+    /// else.
     pub fn step(&mut self, now_ms: u64, event: Event) -> Vec<Effect> {
         if self.phase == Phase::Ended {
             return Vec::new();

@@ -305,18 +305,21 @@ impl History {
 
     /// Whether a person decided that this epoch is to be sent again.
     pub fn was_told_to_retry(&self, sink: &SinkId, of: EpochRef) -> bool {
-        let asked =
-            |choice: &Choice| matches!(choice, Choice::Retry { sink: at, of: which } if at == sink && *which == of);
-        self.decisions.values().any(|decided| asked(&decided.decision.choice))
+        self.retries(sink, of).next().is_some()
     }
 
     /// Whether a person decided that this epoch is to be sent again, and no run but the newest can have done so since.
     pub fn is_to_be_sent(&self, sink: &SinkId, of: EpochRef) -> bool {
         let before = self.runs.values().map(|node| node.slot).rev().nth(1);
-        let asked =
-            |choice: &Choice| matches!(choice, Choice::Retry { sink: at, of: which } if at == sink && *which == of);
-        let mut decided = self.decisions.values().filter(|decided| asked(&decided.decision.choice));
-        decided.any(|decided| Some(decided.slot) > before)
+        self.retries(sink, of).any(|decided| Some(decided.slot) > before)
+    }
+
+    fn retries(&self, sink: &SinkId, of: EpochRef) -> impl Iterator<Item = &Decided> {
+        let asked = move |decided: &&Decided| match &decided.decision.choice {
+            Choice::Retry { sink: at, of: which } => at == sink && *which == of,
+            _ => false,
+        };
+        self.decisions.values().filter(asked)
     }
 
     /// Announced resources by number.

@@ -93,20 +93,7 @@ pub fn faults_of(effect: &Effect, participant_scope: bool) -> &'static [How] {
             How::Short,
         ],
         Effect::ListOrphans { .. } => &[How::Trapped, How::Retryable, How::Denied, How::Superseded, How::Unsupported],
-        Effect::Abandon { .. } => &[
-            How::DoneLost,
-            How::Late,
-            How::Trapped,
-            How::NotDone,
-            How::Rejected,
-            How::Denied,
-            How::Superseded,
-            How::Unsupported,
-            How::CannotSay,
-            How::Permanent,
-            How::Short,
-        ],
-        Effect::Release { .. } => &[
+        Effect::Abandon { .. } | Effect::Release { .. } => &[
             How::DoneLost,
             How::Late,
             How::Trapped,

@@ -14,7 +14,6 @@ mod model;
 mod multiset;
 mod mutants;
 mod product;
-#[allow(dead_code)]
 mod proof;
 mod random;
 mod reader;

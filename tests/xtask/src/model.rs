@@ -142,3 +142,18 @@ fn found(program: &Path, number: u32, taken_out: bool) -> Result<Option<(String,
     ensure!(broken.is_some() || complete, "counter-example {number} was cut short");
     Ok(broken)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_can_be_taken_out_of_the_tree() {
+        let tree = crate::workspace();
+        let rules = Mutant::all(&tree.join(RULES)).expect("all can be read");
+        assert!(!rules.is_empty());
+        for rule in rules {
+            rule.planted(&tree).unwrap_or_else(|error| panic!("{error:#}"));
+        }
+    }
+}

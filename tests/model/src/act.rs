@@ -14,7 +14,7 @@ use crate::engine::{Birth, Engine, NOW, Out};
 use crate::item::{Item, Prepare};
 use crate::judge::{self, Violation};
 use crate::outside::{self, called, fault, may_matter, staged_file};
-use crate::plan::{Choosing, How, Spend, StartKind, number_of, pipeline, source};
+use crate::plan::{Choosing, How, PutBack, Spend, StartKind, number_of, pipeline, source};
 use crate::world::{Host, Move, NONE, Over, Tasks, World};
 
 /// Requests of people, by number.
@@ -428,7 +428,7 @@ impl Engine {
         log.lost.extend(lost.into_iter().map(|entry| entry.record));
         world.log = self.log(log)?;
         self.forget_appends(world);
-        if self.plan.backup_of_all {
+        if self.plan.put_back == PutBack::Everything {
             for at in 0..self.plan.sinks.len() {
                 let empty = crate::destination::Destination { restored: true, ..Default::default() };
                 world.sinks[at] = self.destinations.put(empty).0;

@@ -47,6 +47,18 @@ pub enum Promise {
     Model,
 }
 
+impl Promise {
+    /// As it is called outside: a log that does not fold cannot be restored, as often as one tries, and a pipeline that
+    /// without faults neither goes on nor ends is what the simulation counts as P10.
+    pub fn name(self) -> String {
+        match self {
+            Self::History => "P6".to_owned(),
+            Self::Liveness => "P10".to_owned(),
+            other => format!("{other:?}"),
+        }
+    }
+}
+
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {

@@ -8,6 +8,7 @@ mod act;
 pub mod coverage;
 pub mod destination;
 pub mod engine;
+pub mod examples;
 pub mod explore;
 pub mod intern;
 pub mod item;

@@ -2,7 +2,8 @@
 //! promise and, last, one that sums up.
 //!
 //! `tidegate-model [--quick] [--config NAME]… [--without RULE]… [--shortest] [--most STATES]`
-//! `tidegate-model --counter-example N [--taken-out]`
+//! `tidegate-model --counter-examples [--counter-example NAME]…`
+//! `tidegate-model --taken-out PATCH`: the counter-examples of the rule that this patch took out of this program
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -10,6 +11,7 @@ use std::time::Instant;
 
 use serde_json::json;
 use tidegate_model::coverage::{Branch, Coverage};
+use tidegate_model::examples::{CounterExample, Rule, counter_examples};
 use tidegate_model::explore::{Failure, Order, Report, explore};
 use tidegate_model::judge::Promise;
 use tidegate_model::plan::{Plan, Without};
@@ -18,8 +20,9 @@ use tidegate_model::plans;
 struct Arguments {
     quick: bool,
     configs: Vec<String>,
-    counter_example: Option<u32>,
-    taken_out: bool,
+    counter_examples: bool,
+    only: Vec<String>,
+    taken_out: Option<String>,
     without: Without,
     order: Order,
     most: u64,
@@ -29,8 +32,9 @@ fn arguments() -> Result<Arguments, String> {
     let mut read = Arguments {
         quick: false,
         configs: Vec::new(),
-        counter_example: None,
-        taken_out: false,
+        counter_examples: false,
+        only: Vec::new(),
+        taken_out: None,
         without: Without::default(),
         order: Order::NewestFirst,
         most: 60_000_000,
@@ -42,10 +46,11 @@ fn arguments() -> Result<Arguments, String> {
         match word.as_str() {
             "--quick" => read.quick = true,
             "--shortest" => read.order = Order::ShortestFirst,
-            "--taken-out" => read.taken_out = true,
+            "--counter-examples" => read.counter_examples = true,
+            "--taken-out" => read.taken_out = Some(value()?),
             "--config" => read.configs.push(value()?),
             "--most" => read.most = number(value()?)?,
-            "--counter-example" => read.counter_example = u32::try_from(number(value()?)?).ok(),
+            "--counter-example" => read.only.push(value()?),
             "--without" => {
                 let rule = value()?;
                 if !read.without.take_out(&rule) {
@@ -60,14 +65,6 @@ fn arguments() -> Result<Arguments, String> {
 
 /// What is explored.
 fn chosen(arguments: &Arguments) -> Result<Vec<Plan>, String> {
-    if let Some(number) = arguments.counter_example {
-        let found = plans::counter_examples().into_iter().find(|example| example.number == number);
-        let mut example = found.ok_or(format!("there is no counter-example {number}"))?;
-        if let (Some(rule), true) = (example.rule, arguments.taken_out) {
-            example.plan.without.take_out(rule);
-        }
-        return Ok(vec![example.plan]);
-    }
     let mut chosen = if arguments.quick { plans::quick() } else { plans::full() };
     if !arguments.configs.is_empty() {
         chosen.retain(|plan| arguments.configs.iter().any(|name| name == plan.name));
@@ -78,15 +75,89 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     if chosen.is_empty() { Err("no exploration has that name".to_owned()) } else { Ok(chosen) }
 }
 
-fn main() -> ExitCode {
-    let plans = arguments().and_then(|arguments| Ok((chosen(&arguments)?, arguments)));
-    match plans {
-        Ok((plans, arguments)) => run(plans, &arguments),
-        Err(message) => {
-            eprintln!("error: {message}");
-            ExitCode::from(2)
-        }
+/// Counter-examples to be explored, each with whether its rule is taken out: rules of the environment at once, one of
+/// the protocol only in a program that was made without it.
+fn examples(arguments: &Arguments) -> Result<Vec<(CounterExample, bool)>, String> {
+    let mut jobs = Vec::new();
+    for taken_out in [false, true] {
+        let wanted = |example: &CounterExample| {
+            let named = arguments.only.is_empty() || arguments.only.iter().any(|name| name == example.name);
+            let here = match (&arguments.taken_out, example.rule) {
+                (Some(patch), Rule::Protocol(name)) => taken_out && name == patch,
+                (Some(_), Rule::Environment(_)) => false,
+                (None, Rule::Protocol(_)) => !taken_out,
+                (None, Rule::Environment(_)) => true,
+            };
+            named && here
+        };
+        jobs.extend(counter_examples().into_iter().filter(wanted).map(|example| (example, taken_out)));
     }
+    if jobs.is_empty() { Err("no counter-example has that name, or that rule".to_owned()) } else { Ok(jobs) }
+}
+
+fn main() -> ExitCode {
+    let began = arguments().and_then(|arguments| {
+        let directed = arguments.counter_examples || !arguments.only.is_empty() || arguments.taken_out.is_some();
+        if directed {
+            Ok(show(examples(&arguments)?, arguments.most))
+        } else {
+            Ok(run(chosen(&arguments)?, &arguments))
+        }
+    });
+    began.unwrap_or_else(|message| {
+        eprintln!("error: {message}");
+        ExitCode::from(2)
+    })
+}
+
+/// Does all of this, two at a time, the first of the list first.
+fn two_at_a_time<T: Send>(jobs: Vec<T>, each: impl Fn(T) + Sync) {
+    let waiting = Mutex::new(jobs.into_iter());
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(job) = waiting.lock().ok().and_then(|mut jobs| jobs.next()) {
+                    each(job);
+                }
+            });
+        }
+    });
+}
+
+/// Explores counter-examples and says whether each came out as it must.
+fn show(jobs: Vec<(CounterExample, bool)>, most: u64) -> ExitCode {
+    let began = Instant::now();
+    let (count, shown) = (jobs.len(), Mutex::new(Vec::new()));
+    two_at_a_time(jobs, |(example, taken_out)| {
+        let explored = example.explored(taken_out, most);
+        let objection = example.objection(taken_out, &explored);
+        let (states, broken) = match &explored {
+            Ok(report) => (Some(report.states), None),
+            Err(Failure::Broken(violation, _)) => (None, Some(violation.promise.name())),
+            Err(Failure::TooLarge(states)) => (Some(*states), None),
+        };
+        let line = json!({
+            "name": example.name, "number": example.number, "tells": example.tells, "breaks": example.breaks.name(),
+            "patch": if let Rule::Protocol(patch) = example.rule { Some(patch) } else { None },
+            "taken-out": taken_out, "states": states, "broken": broken, "holds": objection.is_none(),
+        });
+        let Ok(mut shown) = shown.lock() else { return };
+        let rule = if taken_out { "without its rule" } else { "with its rule" };
+        match &explored {
+            Ok(report) => eprintln!("{rule}: {report}"),
+            Err(failure) => eprintln!("counter-example {} {rule}, {}:\n{failure}", example.name, example.tells),
+        }
+        if let Some(objection) = objection {
+            let promise = broken.unwrap_or(example.breaks.name());
+            let what: String = objection.chars().take(600).collect();
+            say(&json!({ "promise": promise, "counter-example": example.name, "taken-out": taken_out, "what": what }));
+        }
+        shown.push(line);
+    });
+    let shown = shown.into_inner().unwrap_or_default();
+    let held = shown.len() == count && shown.iter().all(|line| line["holds"] == true);
+    say(&json!({ "counter-examples": shown, "seconds": began.elapsed().as_secs_f64() }));
+    if held { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// What became of all explorations.
@@ -98,30 +169,18 @@ struct Results {
     broken: u32,
 }
 
-/// Two explorations at a time, the first of the list first: each has its own pools, and nothing is shared.
+/// Each exploration has its own pools, and nothing is shared.
 fn run(plans: Vec<Plan>, arguments: &Arguments) -> ExitCode {
     let began = Instant::now();
-    let waiting = Mutex::new(plans.into_iter());
     let results: Mutex<Results> = Mutex::default();
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let next = waiting.lock().ok().and_then(|mut plans| plans.next());
-                    let Some(plan) = next else { break };
-                    one(plan, arguments, &results);
-                }
-            });
-        }
-    });
+    two_at_a_time(plans, |plan| one(plan, arguments, &results));
     let results = results.into_inner().unwrap_or_default();
     sum_up(&results, arguments, began.elapsed().as_secs_f64())
 }
 
 fn one(plan: Plan, arguments: &Arguments, results: &Mutex<Results>) {
     let name = plan.name;
-    let directed = arguments.counter_example.is_some();
-    let order = if directed { Order::ShortestFirst } else { arguments.order };
+    let order = arguments.order;
     let found = explore(plan.clone(), order, arguments.most);
     // A way that was found going deep is long; a short one is easier to read.
     const SHORT: u64 = 400_000;
@@ -143,15 +202,8 @@ fn one(plan: Plan, arguments: &Arguments, results: &Mutex<Results>) {
             match &failure {
                 Failure::Broken(violation, trace) if violation.promise != Promise::Model => {
                     results.broken += 1;
-                    // A log that does not fold cannot be restored, as often as one tries.
-                    let promise = match violation.promise {
-                        Promise::History => "P6".to_owned(),
-                        // As the simulation names a pipeline that, without faults, neither goes on nor ends.
-                        Promise::Liveness => "P10".to_owned(),
-                        other => format!("{other:?}"),
-                    };
                     say(&json!({
-                        "promise": promise, "exploration": name, "steps": trace.len(),
+                        "promise": violation.promise.name(), "exploration": name, "steps": trace.len(),
                         "what": violation.message.chars().take(600).collect::<String>(),
                     }));
                 }
@@ -169,15 +221,13 @@ fn say(line: &serde_json::Value) {
 fn sum_up(results: &Results, arguments: &Arguments, seconds: f64) -> ExitCode {
     let mut coverage = Coverage::default();
     results.reports.iter().for_each(|report| coverage.add(&report.coverage));
-    let all = arguments.configs.is_empty() && arguments.counter_example.is_none();
+    let all = arguments.configs.is_empty();
     let unreached: Vec<&Branch> = Branch::ALL.iter().filter(|branch| coverage.count(**branch) == 0).collect();
-    if arguments.counter_example.is_none() {
-        for branch in Branch::ALL {
-            eprintln!("{:12}  {branch:?}", coverage.count(*branch));
-        }
-        if all && !unreached.is_empty() {
-            eprintln!("never reached: {unreached:?}");
-        }
+    for branch in Branch::ALL {
+        eprintln!("{:12}  {branch:?}", coverage.count(*branch));
+    }
+    if all && !unreached.is_empty() {
+        eprintln!("never reached: {unreached:?}");
     }
     let sum = |number: fn(&Report) -> u64| results.reports.iter().map(number).sum::<u64>();
     let longest = results.reports.iter().map(|report| report.longest).max();

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::item::{Item, Prepare};
 use crate::judge::Violation;
 use crate::outside::{called, faults_of};
-use crate::plan::{How, Spend, StartKind};
+use crate::plan::{How, PutBack, Spend, StartKind};
 use crate::world::{HOSTS, Host, Move, NONE, Over, World};
 
 impl Engine {
@@ -155,14 +155,16 @@ impl Engine {
     fn disasters(&self, world: &World, moves: &mut Vec<Move>) {
         if world.has(Spend::Backup) {
             let log = self.logs.get(world.log);
-            if log.lost.is_empty() {
-                let most = if self.plan.backup_of_all { log.entries.len().min(1) } else { log.entries.len() };
+            if log.lost.is_empty() && self.plan.put_back != PutBack::Destination {
+                let everything = self.plan.put_back == PutBack::Everything;
+                let most = if everything { log.entries.len().min(1) } else { log.entries.len() };
                 moves.extend((0..most).map(|kept| Move::RestoreLog(u8::try_from(kept).unwrap_or(0))));
             }
             for at in 0..self.plan.sinks.len() {
                 let destination = self.destinations.get(world.sinks[at]);
                 let there = destination.fence.is_some() || !destination.committed.is_empty();
-                if there && world.living().next().is_none() && !self.plan.backup_of_all {
+                let alone = matches!(self.plan.put_back, PutBack::Either | PutBack::Destination);
+                if there && world.living().next().is_none() && alone {
                     moves.push(Move::RestoreDestination(at));
                 }
             }

@@ -100,6 +100,19 @@ pub enum StartKind {
     OtherPlugin,
 }
 
+/// What an older state is put back of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PutBack {
+    /// The log, to any of its states, or one destination, to what it was before its newest commit.
+    Either,
+    /// Only a log.
+    Log,
+    /// Only a destination.
+    Destination,
+    /// Log and destinations together, to what they were in the beginning.
+    Everything,
+}
+
 /// What a person may decide about a blocked epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Choosing {
@@ -220,8 +233,8 @@ pub struct Plan {
     pub losses: u8,
     /// Answers travel: something may happen between a call and its answer. Otherwise both are one step.
     pub answers_travel: bool,
-    /// What is put back is everything, log and destinations, to what it was in the beginning.
-    pub backup_of_all: bool,
+    /// What is put back to an older state.
+    pub put_back: PutBack,
     /// Records that must be refused are tried on every log.
     pub probes: bool,
     /// Tries until an epoch is blocked.
@@ -247,7 +260,7 @@ impl Plan {
             choices: Vec::new(),
             losses: 1,
             answers_travel: false,
-            backup_of_all: false,
+            put_back: PutBack::Either,
             probes: true,
             tries: 2,
             retain: 4,

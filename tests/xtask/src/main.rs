@@ -4,6 +4,7 @@
 //! It judges the product from outside: it runs the binary, reads directories, and shares no code with what it judges.
 
 mod bench;
+mod counter_examples;
 mod coverage;
 mod crash;
 mod figure;

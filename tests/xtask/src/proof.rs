@@ -3,7 +3,7 @@
 //! Each talks on standard error, prints one line of JSON for each violation and, last, one line that sums up, on
 //! standard output. It exits with 1 when it found something; then the summary is there all the same.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -42,10 +42,14 @@ pub(crate) fn program(package: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Runs a program of the proof to its end.
+/// Builds a program of the proof and runs it to its end.
 pub(crate) fn run(package: &str, arguments: &[String]) -> Result<Said> {
-    let program = program(package)?;
-    let output = Command::new(&program)
+    run_program(&program(package)?, arguments)
+}
+
+/// Runs a program that speaks like those of the proof to its end.
+pub(crate) fn run_program(program: &Path, arguments: &[String]) -> Result<Said> {
+    let output = Command::new(program)
         .args(arguments)
         .current_dir(crate::workspace())
         .stdin(Stdio::null())
@@ -53,10 +57,11 @@ pub(crate) fn run(package: &str, arguments: &[String]) -> Result<Said> {
         .output()
         .with_context(|| format!("cannot start `{}`", program.display()))?;
     let said = read(&String::from_utf8_lossy(&output.stdout))
-        .with_context(|| format!("`{package} {}` ended with {}", arguments.join(" "), output.status))?;
+        .with_context(|| format!("`{} {}` ended with {}", program.display(), arguments.join(" "), output.status))?;
     ensure!(
         output.status.success() || !said.violations.is_empty(),
-        "`{package} {}` ended with {} and told of no violation",
+        "`{} {}` ended with {} and told of no violation",
+        program.display(),
         arguments.join(" "),
         output.status
     );

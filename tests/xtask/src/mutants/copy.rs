@@ -8,12 +8,38 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::patch::Mutant;
 
-/// What is copied. Nothing of it needs wasmtime.
+/// What is copied of the source, and how it is built.
+struct Pieces {
+    /// Below the build's folder.
+    folder: &'static str,
+    members: &'static [&'static str],
+    /// Further lines of the manifest.
+    manifest: &'static str,
+}
+
+/// What bugs are planted in. Nothing of it needs wasmtime. Each bug costs a build, and a check only runs until it finds
+/// it: what runs little is built as fast as can be.
+const ALL: Pieces = Pieces { folder: "mutants", members: &MEMBERS, manifest: UNOPTIMISED };
+
+/// What the model is made of. It is built for each of its rules, and then runs for a second or two.
+const MODEL: Pieces = Pieces {
+    folder: "rules",
+    members: &["host/protocol", "tests/model"],
+    manifest: "
+[profile.proof.package.tidegate-protocol]
+opt-level = 0
+debug = false
+
+[profile.proof.package.tidegate-model]
+opt-level = 0
+debug = false
+",
+};
+
 const MEMBERS: [&str; 6] =
     ["host/protocol", "host/store", "host/columns", "host/pipeline", "tests/model", "tests/simulation"];
 const BESIDES: [&str; 3] = ["Cargo.lock", "rust-toolchain.toml", "rustfmt.toml"];
 
-/// Each bug costs a build, and a check only runs until it finds it: what runs little is built as fast as can be.
 const UNOPTIMISED: &str = "
 [profile.proof.package.tidegate-columns]
 opt-level = 0
@@ -37,10 +63,19 @@ impl Copy {
     /// Brings the copy below `target` up to date with the tree. What is the same is left alone, so that only what changed
     /// since the last time is built again.
     pub(crate) fn of(tree: &Path, target: &Path) -> Result<Self> {
-        let folder = target.join("mutants");
+        Self::of_pieces(tree, target, &ALL)
+    }
+
+    /// The same of what the model is made of.
+    pub(crate) fn of_model(tree: &Path, target: &Path) -> Result<Self> {
+        Self::of_pieces(tree, target, &MODEL)
+    }
+
+    fn of_pieces(tree: &Path, target: &Path, pieces: &Pieces) -> Result<Self> {
+        let folder = target.join(pieces.folder);
         let copy = Self { source: folder.join("source"), target: folder.join("target") };
         let mut wanted = BTreeSet::new();
-        for member in MEMBERS {
+        for member in pieces.members {
             files_below(tree, Path::new(member), &mut wanted)?;
         }
         wanted.extend(BESIDES.iter().map(PathBuf::from).filter(|path| tree.join(path).is_file()));
@@ -48,7 +83,7 @@ impl Copy {
         for path in &wanted {
             write_if_new(&copy.source.join(path), &std::fs::read(tree.join(path))?)?;
         }
-        let manifest = trimmed(&std::fs::read_to_string(tree.join("Cargo.toml"))?)?;
+        let manifest = trimmed(&std::fs::read_to_string(tree.join("Cargo.toml"))?, pieces)?;
         write_if_new(&copy.source.join("Cargo.toml"), manifest.as_bytes())?;
         wanted.insert(PathBuf::from("Cargo.toml"));
         let mut there = BTreeSet::new();
@@ -196,12 +231,12 @@ fn write_if_new(path: &Path, content: &[u8]) -> Result<()> {
 }
 
 /// The workspace's manifest with the members that are copied, and nothing that runs by default.
-fn trimmed(manifest: &str) -> Result<String> {
+fn trimmed(manifest: &str, pieces: &Pieces) -> Result<String> {
     let (before, rest) = manifest.split_once("\nmembers = [").context("Cargo.toml lists no members")?;
     let (_, after) = rest.split_once("\n]\n").context("the list of members has no end")?;
-    let members: Vec<String> = MEMBERS.iter().map(|member| format!("\"{member}\"")).collect();
+    let members: Vec<String> = pieces.members.iter().map(|member| format!("\"{member}\"")).collect();
     let after: Vec<&str> = after.lines().filter(|line| !line.starts_with("default-members")).collect();
-    Ok(format!("{before}\nmembers = [{}]\n{}\n{UNOPTIMISED}", members.join(", "), after.join("\n")))
+    Ok(format!("{before}\nmembers = [{}]\n{}\n{}", members.join(", "), after.join("\n"), pieces.manifest))
 }
 
 fn link_all(from: &Path, into: &Path, skip: &dyn Fn(&str) -> bool) -> Result<()> {
@@ -229,7 +264,7 @@ mod tests {
     #[test]
     fn the_manifest_keeps_everything_but_other_members() {
         let manifest = std::fs::read_to_string(crate::workspace().join("Cargo.toml")).expect("the manifest");
-        let trimmed = trimmed(&manifest).expect("members are listed");
+        let trimmed = trimmed(&manifest, &ALL).expect("members are listed");
         assert!(trimmed.contains("\"tests/simulation\"]") && !trimmed.contains("\"host/wasm\","));
         assert!(!trimmed.contains("default-members") && trimmed.contains("[profile.proof]"));
     }

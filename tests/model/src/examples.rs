@@ -166,10 +166,37 @@ pub fn counter_examples() -> Vec<CounterExample> {
             P1,
             "a sink that has not committed is renamed",
             Protocol("12-a-sink-is-renamed-in-doubt"),
-            Plan::new("counter-example-12", two(), &[1])
+            Plan::new("counter-example-12-renamed", two(), &[1])
                 .allow(Spend::Crash, 1)
                 .allow(Spend::Decision, 1)
                 .starts(&[StartKind::Renamed]),
+        ),
+        example(
+            12,
+            P1,
+            "an epoch is committed at one sink and blocked at the other; going back for the other repeats it at the one",
+            Protocol("12-going-back-asks-one-sink-alone"),
+            Plan::new("counter-example-12-blocked", two(), &[1, 1])
+                .faults(1, &[How::Never])
+                .allow(Spend::Restart, 1)
+                .allow(Spend::Decision, 1)
+                .starts(&[StartKind::Fork(MismatchPolicy::AcceptLoss)])
+                .set(|plan| (plan.max_waiting, plan.probes) = (1, false)),
+        ),
+        example(
+            12,
+            P1,
+            "one destination is put back; sending again what it lost repeats it at the other",
+            Protocol("12-going-back-asks-one-sink-alone"),
+            Plan::new("counter-example-12-replayed", two(), &[1, 1])
+                .allow(Spend::Backup, 1)
+                .allow(Spend::Restart, 1)
+                .allow(Spend::Decision, 1)
+                .starts(&[StartKind::Accept(MismatchPolicy::ReplayFromDestination)])
+                .set(|plan| {
+                    plan.put_back = PutBack::Destination;
+                    (plan.max_waiting, plan.probes) = (1, false);
+                }),
         ),
     ]
 }

@@ -19,18 +19,7 @@ use tidegate_protocol::record::{
 use tidegate_server::{SystemClock, config, export};
 use tidegate_store::{LocalLog, Log as _, OpenOptions};
 
-const PIPELINE: &str = r#"[pipeline]
-name = "flights"
-state = "state"
-[sources.in]
-kind = "files"
-paths = ["in/*.jsonl"]
-format = "json-lines"
-[sinks.out]
-plugin = "builtin:files"
-[sinks.out.dirs]
-output = "out"
-"#;
+const PIPELINE: &str = include_str!("archive.toml");
 
 fn records(state: StateRef) -> Vec<Record> {
     let run = RunId { number: 1, nonce: Nonce([7; 10]) };

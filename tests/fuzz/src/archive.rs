@@ -8,18 +8,8 @@ use tidegate_server::{State, config, import};
 use crate::input::{Input, scratch};
 use crate::{Met, words};
 
-const PIPELINE: &str = r#"[pipeline]
-name = "flights"
-state = "state"
-[sources.in]
-kind = "files"
-paths = ["in/*.jsonl"]
-format = "json-lines"
-[sinks.out]
-plugin = "builtin:files"
-[sinks.out.dirs]
-output = "out"
-"#;
+/// The pipeline whose archives the tests of the server write.
+const PIPELINE: &str = include_str!("../../../host/server/tests/archive.toml");
 
 pub(crate) fn run(bytes: &[u8]) -> Met {
     let mut input = Input(bytes);

@@ -8,7 +8,7 @@ use tidegate_protocol::plugin as p;
 use crate::bindings::exported::{janitor as wj, plugin as wp, writer as ww};
 use crate::bindings::imported::types as w;
 use crate::host::rows::encoding_from_wit;
-use crate::text::{MAX_MESSAGE, MAX_NAME, Redactor, clean};
+use crate::text::{MAX_MESSAGE, MAX_NAME, Redactor, clean, is_safe};
 
 /// Longest name of a resource, in bytes.
 const MAX_RESOURCE_NAME: usize = 1024;
@@ -19,14 +19,17 @@ const MAX_TOKEN: usize = 64 << 10;
 /// Longest list that one answer may hold.
 const MAX_LIST: usize = 100_000;
 
-type Checked<T> = Result<T, String>;
+/// What was taken, or a sentence that says what is wrong with it.
+pub type Checked<T> = Result<T, String>;
 
 pub(crate) fn run_to_wit(run: RunId) -> w::RunId {
     w::RunId { number: run.number, nonce: run.nonce.to_string() }
 }
 
-fn run_from_wit(run: w::RunId) -> Checked<RunId> {
-    let nonce = run.nonce.parse().map_err(|e| format!("a run's random part: {}", clean(&format!("{e}"), MAX_NAME)))?;
+fn run_from_wit(run: w::RunId, redactor: &Redactor) -> Checked<RunId> {
+    let nonce = run.nonce.parse();
+    // The words quote what was given.
+    let nonce = nonce.map_err(|e| format!("a run's random part: {}", redactor.show(&format!("{e}"), MAX_NAME)))?;
     Ok(RunId { number: run.number, nonce })
 }
 
@@ -41,12 +44,25 @@ pub(crate) fn part_to_wit(part: &PartId) -> w::Part {
     }
 }
 
-fn part_from_wit(part: w::Part) -> Checked<PartId> {
-    if part.full.len() > MAX_PART_NAME || part.short.len() > MAX_PART_NAME {
-        return Err(format!("a part's name is longer than {MAX_PART_NAME} bytes"));
+/// A part's names will be stored in the log, within committables and within the position that a run has observed. The
+/// host minted them, so they are names that can be shown.
+fn part_from_wit(part: w::Part, redactor: &Redactor) -> Checked<PartId> {
+    for name in [&part.full, &part.short] {
+        if name.len() > MAX_PART_NAME {
+            return Err(format!("a part's name is longer than {MAX_PART_NAME} bytes"));
+        }
+        if let Some(marker) = redactor.secret_in(name.as_bytes()) {
+            return Err(format!("a part's name contains {marker}; it would be stored with every checkpoint"));
+        }
+        if !is_safe(name) {
+            let shown = redactor.show(name, MAX_NAME);
+            return Err(format!(
+                "a part's name `{shown}`: expected one that the host gave, without control characters"
+            ));
+        }
     }
     Ok(PartId {
-        run: run_from_wit(part.run)?,
+        run: run_from_wit(part.run, redactor)?,
         epoch: Epoch(part.epoch),
         ordinal: part.ordinal,
         attempt: part.attempt,
@@ -69,11 +85,13 @@ pub(crate) fn range_to_wit(range: KeyRange) -> w::KeyRange {
     w::KeyRange { first: range.first, last: range.last }
 }
 
-pub(crate) fn state_to_wit(state: &p::WriterState) -> w::WriterState {
+/// As a plugin gets it back.
+pub fn state_to_wit(state: &p::WriterState) -> w::WriterState {
     w::WriterState { range: range_to_wit(state.range), version: state.version, body: state.body.to_vec() }
 }
 
-pub(crate) fn committable_to_wit(committable: &p::Committable) -> w::Committable {
+/// As a plugin gets it back.
+pub fn committable_to_wit(committable: &p::Committable) -> w::Committable {
     w::Committable {
         part: part_to_wit(&committable.part),
         version: committable.version,
@@ -83,7 +101,8 @@ pub(crate) fn committable_to_wit(committable: &p::Committable) -> w::Committable
     }
 }
 
-pub(crate) fn external_to_wit(external: &p::External) -> w::External {
+/// As a plugin gets it back.
+pub fn external_to_wit(external: &p::External) -> w::External {
     w::External { kind: external.kind.clone(), name: external.name.clone(), expires_at: external.expires_at }
 }
 
@@ -95,7 +114,8 @@ pub(crate) fn external_from_wit(external: w::External) -> Checked<p::External> {
     Ok(p::External { kind: external.kind, name: external.name, expires_at: external.expires_at })
 }
 
-pub(crate) fn position_to_wit(position: &p::Position) -> w::Position {
+/// As a plugin gets it back.
+pub fn position_to_wit(position: &p::Position) -> w::Position {
     w::Position {
         fence: position.fence.map(run_to_wit),
         last: position.last.iter().map(part_to_wit).collect(),
@@ -103,11 +123,12 @@ pub(crate) fn position_to_wit(position: &p::Position) -> w::Position {
     }
 }
 
-pub(crate) fn position_from_wit(position: w::Position, redactor: &Redactor) -> Checked<p::Position> {
+/// Where the destination stands; it will be stored.
+pub fn position_from_wit(position: w::Position, redactor: &Redactor) -> Checked<p::Position> {
     check_len(position.last.len(), "parts in a position")?;
     Ok(p::Position {
-        fence: position.fence.map(run_from_wit).transpose()?,
-        last: position.last.into_iter().map(part_from_wit).collect::<Checked<_>>()?,
+        fence: position.fence.map(|run| run_from_wit(run, redactor)).transpose()?,
+        last: position.last.into_iter().map(|part| part_from_wit(part, redactor)).collect::<Checked<_>>()?,
         token: body_from_wit(position.token, "token of a position", redactor, MAX_TOKEN)?,
     })
 }
@@ -124,7 +145,8 @@ pub(crate) fn error_to_wit(error: p::PluginError) -> w::Error {
     w::Error { kind: kind_to_wit(error.kind), code: error.code, message: error.message }
 }
 
-pub(crate) fn error_from_wit(error: w::Error, redactor: &Redactor) -> p::PluginError {
+/// An error of the plugin's own: its words can be shown.
+pub fn error_from_wit(error: w::Error, redactor: &Redactor) -> p::PluginError {
     p::PluginError {
         kind: kind_from_wit(error.kind),
         code: redactor.show(&error.code, MAX_NAME),
@@ -161,7 +183,7 @@ fn kind_from_wit(kind: w::ErrorKind) -> p::ErrorKind {
 }
 
 /// The outcomes as they came, however many: whether their number fits is for the caller to judge.
-pub(crate) fn outcomes_from_wit(outcomes: Vec<w::Outcome>, redactor: &Redactor) -> Checked<Vec<p::Outcome>> {
+pub fn outcomes_from_wit(outcomes: Vec<w::Outcome>, redactor: &Redactor) -> Checked<Vec<p::Outcome>> {
     check_len(outcomes.len(), "outcomes")?;
     Ok(outcomes
         .into_iter()
@@ -182,7 +204,8 @@ pub(crate) fn outcomes_from_wit(outcomes: Vec<w::Outcome>, redactor: &Redactor) 
 /// A plugin may ask for a pause, not for a standstill: at most one day.
 const MAX_RETRY_MS: u64 = 24 * 60 * 60 * 1000;
 
-pub(crate) fn rejects_from_wit(rejects: Vec<w::Reject>, redactor: &Redactor) -> Checked<Vec<p::Reject>> {
+/// Rows that were not taken, with words that can be shown.
+pub fn rejects_from_wit(rejects: Vec<w::Reject>, redactor: &Redactor) -> Checked<Vec<p::Reject>> {
     check_len(rejects.len(), "rejected rows")?;
     Ok(rejects
         .into_iter()
@@ -194,11 +217,12 @@ pub(crate) fn rejects_from_wit(rejects: Vec<w::Reject>, redactor: &Redactor) -> 
         .collect())
 }
 
-pub(crate) fn prepared_from_wit(prepared: ww::Prepared, redactor: &Redactor, max_body: usize) -> Checked<p::Prepared> {
+/// What was prepared: all of it that will be stored is bounded and without secrets.
+pub fn prepared_from_wit(prepared: ww::Prepared, redactor: &Redactor, max_body: usize) -> Checked<p::Prepared> {
     check_len(prepared.resources.len(), "resources")?;
     Ok(p::Prepared {
         committable: p::Committable {
-            part: part_from_wit(prepared.committable.part)?,
+            part: part_from_wit(prepared.committable.part, redactor)?,
             version: prepared.committable.version,
             body: body_from_wit(prepared.committable.body, "committable", redactor, max_body)?,
             rows: prepared.committable.rows,
@@ -220,7 +244,7 @@ fn state_from_wit(state: w::WriterState, redactor: &Redactor, max_body: usize) -
 }
 
 /// A resource that will be stored in the log.
-pub(crate) fn stored_external(external: w::External, redactor: &Redactor) -> Checked<p::External> {
+pub fn stored_external(external: w::External, redactor: &Redactor) -> Checked<p::External> {
     let external = external_from_wit(external)?;
     for text in [&external.kind, &external.name] {
         if let Some(marker) = redactor.secret_in(text.as_bytes()) {
@@ -241,7 +265,8 @@ fn body_from_wit(body: Vec<u8>, what: &str, redactor: &Redactor, max: usize) -> 
     Ok(body.into())
 }
 
-pub(crate) fn orphans_from_wit(page: wj::OrphanPage) -> Checked<p::OrphanPage> {
+/// A page of orphans: bounded. Names are handed back to the plugin, and escaped by whoever shows them.
+pub fn orphans_from_wit(page: wj::OrphanPage) -> Checked<p::OrphanPage> {
     check_len(page.orphans.len(), "orphans in a page")?;
     if page.next.as_ref().is_some_and(|next| next.len() > MAX_TOKEN) {
         return Err(format!("a page token of more than {MAX_TOKEN} bytes"));
@@ -268,7 +293,8 @@ const MAX_SCHEMA: usize = 256 << 10;
 /// Most grants that one plugin may ask for.
 const MAX_GRANTS: usize = 100;
 
-pub(crate) fn description_from_wit(d: wp::Description) -> Checked<p::Description> {
+/// What a plugin says about itself, before anything is granted to it.
+pub fn description_from_wit(d: wp::Description) -> Checked<p::Description> {
     let named = |text: &str, what: &str| {
         let legal = (1..=64).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'+'));
@@ -342,5 +368,40 @@ fn abilities_from_wit(a: wp::Abilities) -> p::Abilities {
             wp::Orphans::DurableIntent => p::Orphans::DurableIntent,
             wp::Orphans::Expires(ms) => p::Orphans::Expires(ms),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(change: impl FnOnce(&mut w::Part)) -> w::Part {
+        let run = w::RunId { number: 1, nonce: "a".repeat(16) };
+        let (full, short) = ("p/out/1/1/0/1".to_owned(), "tg-0-1-1-0-1".to_owned());
+        let mut part = w::Part { full, short, run, epoch: 1, ordinal: 0, attempt: 1 };
+        change(&mut part);
+        part
+    }
+
+    fn positioned(part: w::Part) -> Checked<p::Position> {
+        let redactor = Redactor::default();
+        redactor.hide_secret("hunter22", "token");
+        position_from_wit(w::Position { fence: None, last: vec![part], token: Vec::new() }, &redactor)
+    }
+
+    /// A position is stored in the record with which a run begins, and told when it does not fit.
+    #[test]
+    fn names_of_parts_carry_no_secret_and_no_control_character_into_the_log() {
+        assert!(positioned(part(|_| {})).is_ok());
+        for (wrong, word) in [
+            (part(|part| part.full = "x/hunter22".to_owned()), "<secret token>"),
+            (part(|part| part.short = "hunter22".to_owned()), "<secret token>"),
+            (part(|part| part.run.nonce = "hunter22".to_owned()), "<secret token>"),
+            (part(|part| part.short = "a\u{1b}[2J".to_owned()), "\\u{1b}"),
+            (part(|part| part.full = "a\u{202e}b".to_owned()), "\\u{202e}"),
+        ] {
+            let error = positioned(wrong).expect_err(word);
+            assert!(error.contains(word) && !error.contains("hunter22"), "{error}");
+        }
     }
 }

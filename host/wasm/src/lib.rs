@@ -59,6 +59,8 @@ mod files;
 mod grants;
 mod host;
 mod instance;
+#[doc(hidden)]
+pub mod lifted;
 mod limits;
 mod meter;
 mod runtime;

@@ -27,6 +27,11 @@ pub(crate) fn clean(text: &str, max: usize) -> String {
     out
 }
 
+/// Whether nothing in it needs escaping.
+pub(crate) fn is_safe(text: &str) -> bool {
+    !text.chars().any(is_unsafe)
+}
+
 fn is_unsafe(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -36,7 +41,7 @@ fn is_unsafe(c: char) -> bool {
 /// Replaces what must not leave the sandbox in readable text: revealed secrets and host paths. Shared between an
 /// instance and its owner, since secrets become known while the plugin runs.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Redactor {
+pub struct Redactor {
     needles: Arc<Mutex<Vec<Needle>>>,
 }
 
@@ -54,13 +59,15 @@ impl std::fmt::Debug for Needle {
 }
 
 impl Redactor {
-    pub(crate) fn hide_path(&self, path: &str, grant: &str) {
+    /// Shows the grant's name instead of this path.
+    pub fn hide_path(&self, path: &str, grant: &str) {
         if path.len() > 1 {
             self.add(Needle { text: path.to_owned(), instead: format!("<{grant}>"), secret: false });
         }
     }
 
-    pub(crate) fn hide_secret(&self, value: &str, name: &str) {
+    /// Shows a marker with the secret's name instead of its value.
+    pub fn hide_secret(&self, value: &str, name: &str) {
         // A very short value would blank out ordinary text and tell more than it hides.
         if value.len() >= 4 {
             self.add(Needle { text: value.to_owned(), instead: format!("<secret {name}>"), secret: true });

@@ -5,6 +5,7 @@
 //! `cargo xtask fuzz` fuzzes them; `cargo test -p tidegate-fuzz` replays the corpora in `corpus/<target>`.
 
 mod alloc;
+mod answers;
 mod archive;
 mod columns;
 mod component;
@@ -58,6 +59,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "files-sink", run: files::run, base: 4 << 20, each: 4096 },
     // Compiling takes what it takes; the runtime bounds the file's size.
     Target { name: "component", run: component::run, base: 256 << 20, each: 4096 },
+    // Lists of one more than may be in them.
+    Target { name: "answers", run: answers::run, base: 96 << 20, each: 1024 },
     Target { name: "archive", run: archive::run, base: 160 << 20, each: 4096 },
 ];
 

@@ -200,6 +200,66 @@ mod tests {
         assert!(seen.iter().any(|id| id.ends_with("/2/source/s/1/1")), "{seen:?}");
     }
 
+    /// One letter of each form.
+    fn letters_of_today() -> Vec<u8> {
+        let pipeline = PipelineId::new("flights").expect("legal name");
+        let (source, sink) = (SourceId::new("in").expect("legal name"), SinkId::new("out").expect("legal name"));
+        let run = RunId { number: 2, nonce: Nonce([7; 10]) };
+        let bad = |partition: &str, line, raw: &'static [u8], raw_len| BadRow {
+            partition: partition.to_owned(),
+            line,
+            reason: "expected a JSON object".to_owned(),
+            raw: Bytes::from_static(raw),
+            raw_len,
+        };
+        let rows = [
+            bad("00000001/rows/in/00000000", 3, b"[2]\n", 3),
+            bad("in/a.jsonl", 17, b"\"g\xc3\xbc\"", 5),
+            bad("in/a.jsonl", 18, b"\xff\x00", 2),
+            bad("in/b.jsonl", 1, b"{\"n\":1", 70_000),
+        ];
+        let before = Origin {
+            letter: Some("flights/1-bqdqoby/1/source/in/0/4".to_owned()),
+            file: Some("in/a.jsonl".to_owned()),
+            line: Some(9),
+            attempt: Some(1),
+        };
+        let mut ids = LetterIds::of_source(&pipeline, run, &source, 0);
+        let mut written = of_bad_rows(&mut ids, &source, Epoch(3), &rows, &[Some(before)]).bytes.to_vec();
+        let reject = Reject { row: 0, code: "bad-date".to_owned(), message: "2013-13-01 is no date".to_owned() };
+        let mut ids = LetterIds::of_sink(&pipeline, run, &sink, 1);
+        let rejected = [(&reject, &b"{\"date\":\"2013-13-01\"}\n"[..])];
+        written.extend_from_slice(&of_rejects(&mut ids, &sink, Epoch(3), Some(1), rejected.into_iter()).bytes);
+        written
+    }
+
+    /// A new case is written with `TIDEGATE_WRITE_FORMATS=1`; one that is there is never changed.
+    #[test]
+    fn a_letter_of_today_is_the_one_that_is_kept() {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let kept = std::path::Path::new(root).join("tests/old-formats/cases/letters/v1/good/dead/3.jsonl");
+        if std::env::var_os("TIDEGATE_WRITE_FORMATS").is_some() && !kept.exists() {
+            std::fs::create_dir_all(kept.parent().expect("a folder")).expect("it can be made");
+            std::fs::write(&kept, letters_of_today()).expect("it can be written");
+        }
+        let kept = std::fs::read(&kept).expect("it is there");
+        assert!(kept == letters_of_today(), "letters are written differently now: keep those of today as another case");
+    }
+
+    #[test]
+    fn format_md_lists_exactly_the_keys_that_are_written() {
+        let text = include_str!("../../store/FORMAT.md");
+        let table = text.split("\n### letter\n").nth(1).and_then(|rest| rest.split("\n#").next()).expect("a table");
+        let rows = table.lines().filter(|line| line.starts_with("| `"));
+        let listed: std::collections::BTreeSet<_> = rows.filter_map(|row| row.split('`').nth(1)).collect();
+        let letters = letters_of_today();
+        let letters = letters.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let letters: Vec<serde_json::Value> =
+            letters.map(|letter| serde_json::from_slice(letter).expect("a letter is JSON")).collect();
+        let keys = letters.iter().filter_map(serde_json::Value::as_object).flat_map(|letter| letter.keys());
+        assert_eq!(listed, keys.map(String::as_str).collect());
+    }
+
     #[test]
     fn a_row_that_was_cut_says_how_long_it_is() {
         let source = SourceId::new("s").expect("legal name");

@@ -50,6 +50,7 @@ pub use decisions::{DecisionReport, Fate};
 pub use edits::{Finding, Verdict};
 pub use error::{ErrorKind, Refused, ServerError};
 pub use letters::{Found, LetterCount, Replay, replay, replay_state};
+pub use moved::{Moved, moved};
 pub use orphans::{Abandoned, GivenBack, OrphanView, SinkOrphans, orphans_abandon, orphans_list};
 pub use plugins::Host;
 pub use refusal::{blocked_words, policy_name};

@@ -47,8 +47,8 @@ fn short(digest: Sha256) -> Key {
 pub(super) enum IdsError {
     /// Reading or writing failed.
     Io(PathBuf, io::Error),
-    /// This file is not as it was written.
-    Damaged(PathBuf),
+    /// This file is not as it was written: in which way.
+    Damaged(PathBuf, String),
 }
 
 type Result<T> = std::result::Result<T, IdsError>;
@@ -132,35 +132,45 @@ struct Sorted {
 impl Sorted {
     fn open(path: &Path) -> Result<Self> {
         let io = |error| IdsError::Io(path.to_owned(), error);
-        let damaged = || IdsError::Damaged(path.to_owned());
+        let damaged = |why: String| IdsError::Damaged(path.to_owned(), why);
         let file = match File::open(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(damaged("is missing".to_owned())),
             file => file.map_err(io)?,
         };
         let length = file.metadata().map_err(io)?.len();
         let keys = (length / KEY as u64).checked_sub(2).filter(|_| length.is_multiple_of(KEY as u64));
-        let count = keys.ok_or_else(damaged)?;
+        let count = keys
+            .ok_or_else(|| damaged(format!("has {length} bytes, expected a multiple of {KEY}, from {} on", 2 * KEY)))?;
         let mut input = BufReader::with_capacity(1 << 16, &file);
         let mut next = || -> Result<Key> {
             let mut key = [0; KEY];
             input.read_exact(&mut key).map(|()| key).map_err(io)
         };
         let magic = next()?;
+        if magic != *MAGIC {
+            let expected = String::from_utf8_lossy(MAGIC);
+            return Err(damaged(format!(
+                "does not begin with `{expected}`: it is no such file, or of a later version"
+            )));
+        }
         let mut digest = Sha256::new_with_prefix(magic);
         let (mut index, mut last) = (Vec::new(), None);
         for at in 0..count {
             let key = next()?;
             digest.update(key);
             if last >= Some(key) {
-                return Err(damaged());
+                return Err(damaged(format!("is damaged at byte {}: its entries do not rise", (at + 1) * KEY as u64)));
             }
             last = Some(key);
             if at % BLOCK == 0 {
                 index.push(key);
             }
         }
-        if magic != *MAGIC || next()? != short(digest) {
-            return Err(damaged());
+        if next()? != short(digest) {
+            let end = length - KEY as u64;
+            return Err(damaged(format!(
+                "is damaged: the checksum at byte {end} is not that of what stands before it"
+            )));
         }
         Ok(Self { path: path.to_owned(), file, count, index })
     }
@@ -268,15 +278,15 @@ mod tests {
         let whole = std::fs::read(&path).expect("it is there");
         for bad in [&whole[..whole.len() - 16], &whole[..whole.len() - 1], &[], &whole[16..]] {
             std::fs::write(&path, bad).expect("it can be written");
-            assert!(matches!(Ids::open(Some(&path), folder.path()), Err(IdsError::Damaged(_))), "{} bytes", bad.len());
+            assert!(matches!(Ids::open(Some(&path), folder.path()), Err(IdsError::Damaged(..))), "{} bytes", bad.len());
         }
         for at in (0..whole.len()).step_by(997) {
             let mut bad = whole.clone();
             bad[at] ^= 1;
             std::fs::write(&path, bad).expect("it can be written");
-            assert!(matches!(Ids::open(Some(&path), folder.path()), Err(IdsError::Damaged(_))), "byte {at}");
+            assert!(matches!(Ids::open(Some(&path), folder.path()), Err(IdsError::Damaged(..))), "byte {at}");
         }
         std::fs::remove_file(&path).expect("it is there");
-        assert!(matches!(Ids::open(Some(&path), folder.path()), Err(IdsError::Damaged(_))));
+        assert!(matches!(Ids::open(Some(&path), folder.path()), Err(IdsError::Damaged(..))));
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read as _, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -16,6 +16,8 @@ use super::unwrap::Letter;
 
 /// Files that are read at the same time.
 const MOST_OPEN: usize = 64;
+/// Longest entry, in bytes: it holds an id and a path.
+const LONGEST: u64 = 1 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
@@ -63,7 +65,16 @@ struct Reading {
     lines: BufReader<File>,
     /// The entries around the line that was asked for last.
     entry: Option<Entry>,
-    next: Option<Entry>,
+    next: Next,
+}
+
+#[derive(Debug)]
+enum Next {
+    Entry(Entry),
+    /// There is no further one.
+    End,
+    /// It cannot be read, and so it is not known on which line its row begins.
+    Damaged,
 }
 
 impl Takes {
@@ -102,18 +113,25 @@ impl Reading {
 
     /// The row that begins on this line, or before it with blank lines.
     fn find(&mut self, line: u64) -> Option<Entry> {
-        while self.next.as_ref().is_some_and(|next| next.at <= line) {
-            self.entry = self.next.take();
+        while let Next::Entry(next) = &self.next
+            && next.at <= line
+        {
+            self.entry = Some(next.clone());
             self.next = read(&mut self.lines);
         }
-        self.entry.clone()
+        // Behind damage a row may be that of the next letter: better none than the wrong one.
+        let sure = |entry: &&Entry| !matches!(self.next, Next::Damaged) || entry.at == line;
+        self.entry.as_ref().filter(sure).cloned()
     }
 }
 
-fn read(lines: &mut BufReader<File>) -> Option<Entry> {
+fn read(lines: &mut BufReader<File>) -> Next {
     let mut line = Vec::new();
-    lines.read_until(b'\n', &mut line).ok()?;
-    serde_json::from_slice(&line).ok()
+    match lines.take(LONGEST).read_until(b'\n', &mut line) {
+        Ok(0) => Next::End,
+        Ok(_) => serde_json::from_slice(&line).map_or(Next::Damaged, Next::Entry),
+        Err(_) => Next::Damaged,
+    }
 }
 
 #[cfg(test)]
@@ -143,5 +161,16 @@ mod tests {
         assert_eq!(of(6), origin(None, Some("in/c"), Some(1), Some(4)));
         assert_eq!(of(2), origin(Some("a"), Some("in/a"), Some(7), Some(1)), "once more");
         assert_eq!(takes.of("1/rows/s/other", 1), None);
+    }
+
+    #[test]
+    fn behind_a_damaged_line_no_letter_is_named_rather_than_a_wrong_one() {
+        let dir = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(dir.path().join("1/origins/s")).expect("a folder can be made");
+        let text = "{\"at\":1,\"letter\":\"a\"}\n{\"at\":2,\"let\n{\"at\":3,\"letter\":\"c\"}\n";
+        std::fs::write(dir.path().join("1/origins/s/0"), text).expect("a file can be made");
+        let takes = Takes::new(dir.path().to_owned());
+        let of = |line| takes.of("1/rows/s/0", line).and_then(|origin| origin.letter);
+        assert_eq!([of(1), of(2), of(3)], [Some("a".to_owned()), None, None]);
     }
 }

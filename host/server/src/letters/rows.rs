@@ -88,7 +88,10 @@ impl Store {
         let takes = self.takes()?;
         let before = takes.last().map(|take| self.takes_dir().join(take).join("ids"));
         let number: u64 = match takes.last() {
-            Some(take) => take.parse().map_err(|_| damaged(&self.takes_dir().join(take)))?,
+            Some(take) => {
+                let foreign = |_| damaged(&self.takes_dir().join(take), "is no take of letters: expected a number");
+                take.parse().map_err(foreign)?
+            }
             None => 0,
         };
         let unfinished = self.dir.join("unfinished");
@@ -176,13 +179,13 @@ fn listed(dir: &Path) -> Result<Vec<PathBuf>, ServerError> {
 fn ids_error(error: IdsError) -> ServerError {
     match error {
         IdsError::Io(path, error) => failed(&path, "used", &error),
-        IdsError::Damaged(path) => damaged(&path),
+        IdsError::Damaged(path, why) => damaged(&path, &why),
     }
 }
 
-fn damaged(path: &Path) -> ServerError {
+fn damaged(path: &Path, why: &str) -> ServerError {
     ServerError::refused(
-        format!("{} is damaged or missing: it is not known which letters were sent before", path.display()),
+        format!("{} {why}; so it is not known which letters were sent before", path.display()),
         vec!["restore the replay's directory from a copy".to_owned()],
     )
 }

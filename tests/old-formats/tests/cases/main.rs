@@ -2,7 +2,9 @@
 
 mod archive;
 mod files;
+mod letters;
 mod log;
+mod moved;
 
 use std::collections::BTreeSet;
 
@@ -11,5 +13,5 @@ use std::collections::BTreeSet;
 fn every_folder_of_cases_is_gone_through() {
     let there: BTreeSet<String> =
         tidegate_old_formats::folders(&tidegate_old_formats::root()).unwrap().into_iter().collect();
-    assert_eq!(there, ["archive", "files", "log"].map(str::to_owned).into());
+    assert_eq!(there, ["archive", "files", "letters", "log", "moved"].map(str::to_owned).into());
 }

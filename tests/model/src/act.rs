@@ -14,7 +14,7 @@ use crate::engine::{Birth, Engine, NOW, Out};
 use crate::item::{Item, Prepare};
 use crate::judge::{self, Violation};
 use crate::outside::{self, called, fault, may_matter, staged_file};
-use crate::plan::{Choosing, How, PutBack, Spend, StartKind, number_of, pipeline, source};
+use crate::plan::{Choosing, How, PutBack, STRANGER, Spend, StartKind, is_stranger, number_of, pipeline, source};
 use crate::world::{Host, Move, NONE, Over, Tasks, World};
 
 /// Requests of people, by number.
@@ -76,6 +76,7 @@ impl Engine {
             Move::Decide(choosing) => self.decide(&mut world, choosing)?,
             Move::RestoreLog(kept) => self.restore_log(&mut world, kept)?,
             Move::RestoreDestination(at) => self.restore_destination(&mut world, at),
+            Move::Stranger(at) => self.let_a_stranger_in(&mut world, at),
             Move::PowerCut => self.cut_power(&mut world)?,
             Move::Read(at)
             | Move::Due(at)
@@ -303,7 +304,8 @@ impl Engine {
         });
         let outside = (0..self.plan.sinks.len()).flat_map(|at| {
             let destination = self.destinations.get(world.sinks[at]);
-            destination.fence.into_iter().chain(destination.committed.iter().map(|(part, _)| part.run)).map(number_of)
+            let runs = destination.fence.into_iter().chain(destination.committed.iter().map(|(part, _)| part.run));
+            runs.filter(|run| !is_stranger(*run)).map(number_of)
         });
         in_log.max(living.chain(late).chain(outside).max().unwrap_or(0))
     }
@@ -459,6 +461,18 @@ impl Engine {
         world.sinks[at] = self.destinations.put(destination).0;
     }
 
+    /// Somebody starts the same pipeline with a state of its own. What it finds there was accepted, so it gets through.
+    fn let_a_stranger_in(&mut self, world: &mut World, at: usize) {
+        world.spend(Spend::Stranger);
+        let mut destination = self.destinations.get(world.sinks[at]).clone();
+        let number = destination.fence.map_or(1, |fence| fence.number + 1);
+        let run = RunId { number, nonce: STRANGER };
+        destination.fence = Some(run);
+        let part = PartId::mint(&pipeline(), &self.names[at], run, Epoch(1), 0, 1);
+        destination.committed.push((part, Vec::new()));
+        world.sinks[at] = self.destinations.put(destination).0;
+    }
+
     fn cut_power(&mut self, world: &mut World) -> Result<(), Violation> {
         world.spend(Spend::Power);
         while let Some(at) = world.living().next() {
@@ -527,7 +541,15 @@ impl Engine {
 
     fn open(&mut self, world: &World, host: &Host, restored: &Restored) -> Result<Tasks, Violation> {
         let graph = self.plan.graph(usize::from(host.graph), host.kind);
-        judge::opened(&self.facts(world.log), &graph, restored)?;
+        let facts = self.facts(world.log);
+        judge::opened(&facts, &graph, restored)?;
+        for name in graph.sinks.keys() {
+            let at = self.index(name);
+            if self.plan.sinks[at].abilities.observe && name == &self.names[at] {
+                let destination = self.destinations.get(world.sinks[at]);
+                judge::opened_at(&facts, name, self.manners[at], destination, restored.run)?;
+            }
+        }
         let cut = restored.sources.get(&source());
         let entries = cut.and_then(|cut| cut.partitions.entries().ok());
         let read = entries.and_then(|entries| entries.get("0").and_then(|text| text.parse().ok())).unwrap_or(0);

@@ -138,7 +138,33 @@ pub fn counter_examples() -> Vec<CounterExample> {
             P8,
             "a copy of the state fences production and then refuses",
             Protocol("08-fence-before-compare"),
-            Plan::new("counter-example-8", one(), &[1]).allow(Spend::Backup, 1),
+            Plan::new("counter-example-8-ahead", one(), &[1])
+                .allow(Spend::Backup, 1)
+                .set(|plan| plan.put_back = PutBack::Log),
+        ),
+        example(
+            8,
+            P8,
+            "a destination that was put back is fenced and taken as it is",
+            Protocol("08-fence-before-compare"),
+            Plan::new("counter-example-8-behind", one(), &[1])
+                .allow(Spend::Backup, 1)
+                .allow(Spend::Restart, 1)
+                .set(|plan| plan.put_back = PutBack::Destination),
+        ),
+        example(
+            8,
+            P8,
+            "a destination that another log writes to is fenced and taken as it is",
+            Protocol("08-fence-before-compare"),
+            Plan::new("counter-example-8-foreign", one(), &[1]).allow(Spend::Stranger, 1),
+        ),
+        example(
+            8,
+            P8,
+            "another log writes to a destination between look and fence",
+            Protocol("08-no-second-look"),
+            Plan::new("counter-example-8-meanwhile", one(), &[1]).allow(Spend::Stranger, 1).allow(Spend::Crash, 1),
         ),
         example(
             9,

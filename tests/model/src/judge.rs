@@ -8,13 +8,13 @@ use tidegate_protocol::event::{Effect, End, Event, Graph, Notice, Restored};
 use tidegate_protocol::fault::Remedy;
 use tidegate_protocol::history::{History, HistoryError};
 use tidegate_protocol::ids::{EpochRef, KeyRange, PartId, RunId, SinkId, Slot};
-use tidegate_protocol::plugin::{CallFault, Outcome, WriterState};
+use tidegate_protocol::plugin::{AtomicScope, CallFault, Outcome, WriterState};
 use tidegate_protocol::record::{Blocked, Body, PartCut, Record, Seal};
 
 use crate::coverage::Coverage;
 use crate::destination::{Destination, Manner};
 use crate::log::{Facts, Log};
-use crate::plan::{How, Plan};
+use crate::plan::{How, Plan, is_stranger};
 
 /// What was broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,11 +129,18 @@ pub fn appended(plan: &Plan, facts: &Facts, record: &Record) -> Verdict {
                     );
                 }
             }
-            if open.under.is_empty() {
-                for (sink, seen) in &open.observed {
-                    if let Err(why) = facts.explains(sink, seen, record.slot) {
-                        return broken(Promise::P8, format!("sink `{sink}` was taken as it is although {why}"));
-                    }
+            for (sink, seen) in &open.observed {
+                let (ahead, behind) = facts.allowed(&open.under, sink);
+                let scope = plan.sinks.iter().find(|plan| plan.id() == *sink).map(|plan| plan.abilities.atomic_scope);
+                let scope = scope.unwrap_or(AtomicScope::Sink);
+                let differs = match facts.explains(sink, seen, record.slot) {
+                    // What is below it, the destination does not show any more.
+                    Err(_) if ahead => Ok(()),
+                    Ok(()) if !behind => facts.reaches(scope, sink, seen, record.slot),
+                    explained => explained,
+                };
+                if let Err(why) = differs {
+                    return broken(Promise::P8, format!("sink `{sink}` was taken as it is although {why}"));
                 }
             }
             Ok(())
@@ -203,7 +210,7 @@ pub fn history(log: &Log, known: &History) -> Verdict {
 /// What can be seen at a destination, against the log.
 pub fn pair(facts: &Facts, name: &SinkId, destination: &Destination) -> Verdict {
     let mut rows: Vec<u8> = Vec::new();
-    for (part, visible) in &destination.committed {
+    for (part, visible) in destination.committed.iter().filter(|(part, _)| !is_stranger(part.run)) {
         let Some(sealed) = facts.sealed.get(&part.short).filter(|sealed| sealed.part == *part) else {
             return broken(Promise::P2, format!("`{part}` can be seen at sink `{name}` and was never sealed"));
         };
@@ -218,7 +225,7 @@ pub fn pair(facts: &Facts, name: &SinkId, destination: &Destination) -> Verdict 
     ensure(rows.len() == count || facts.duplicates_accepted, Promise::P1, || {
         format!("rows came twice to sink `{name}`: {:?}", destination.committed)
     })?;
-    for seal in facts.seals.values().filter(|seal| seal.committed.contains(name)) {
+    for seal in facts.seals.values().filter(|seal| seal.committed.contains_key(name)) {
         let cut = seal.seal.sinks.get(name).into_iter().flat_map(|cut| &cut.parts);
         let missing = cut.filter_map(|part| part.committable.as_ref()).find(|c| !destination.has(&c.part));
         if let (Some(missing), false) = (missing, destination.restored) {
@@ -361,6 +368,17 @@ pub fn opened(facts: &Facts, graph: &Graph, restored: &Restored) -> Verdict {
     states(last.map(|seal| &seal.seal), restored)
 }
 
+/// The same, of a destination as it really is: whatever the run observed, it goes on only from what its log explains.
+pub fn opened_at(facts: &Facts, name: &SinkId, manner: Manner, destination: &Destination, run: RunId) -> Verdict {
+    if facts.newest_run() != Some(run) || (manner.fences && destination.fence != Some(run)) {
+        // Whoever took it over since is not seen before the next call.
+        return Ok(());
+    }
+    let (position, end) = (destination.position(manner), Slot(u64::MAX));
+    let stands = facts.explains(name, &position, end).and(facts.reaches(manner.scope, name, &position, end));
+    stands.or_else(|why| broken(Promise::P8, format!("tasks are opened and at sink `{name}` {why}")))
+}
+
 /// What the checkpoint keeps of a key reaches whoever owns it now, and once.
 fn states(seal: Option<&Seal>, restored: &Restored) -> Verdict {
     for (sink, cut) in seal.into_iter().flat_map(|seal| &seal.sinks) {
@@ -394,7 +412,7 @@ pub fn progress(facts: &Facts, of: EpochRef, name: &SinkId, destination: &Destin
         })?;
         let parts = seal.seal.sinks.get(name).into_iter().flat_map(|cut| &cut.parts);
         let missing = parts.filter_map(|part| part.committable.as_ref()).find(|c| !destination.has(&c.part));
-        let excused = facts.loss_accepted || destination.restored || !seal.committed.contains(name);
+        let excused = facts.loss_accepted || destination.restored || !seal.committed.contains_key(name);
         if let (Some(missing), false) = (missing, excused) {
             let part = &missing.part;
             return broken(Promise::P11, format!("progress of {of} is published and `{part}` is not at sink `{name}`"));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tidegate_protocol::event::AppendResult;
 use tidegate_protocol::history::{History, HistoryError};
 use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId, Slot};
-use tidegate_protocol::plugin::Position;
+use tidegate_protocol::plugin::{AtomicScope, Position};
 use tidegate_protocol::record::{
     Blocked, Body, Choice, CutReason, EpochOutcome, MismatchPolicy, Open, OutcomeEntry, Record, Seal,
 };
@@ -103,8 +103,8 @@ pub struct SealFacts {
     pub seal: Seal,
     /// Sinks with parts, and whether an end is recorded there.
     pub ends: BTreeMap<SinkId, bool>,
-    /// Sinks at which it is recorded as committed.
-    pub committed: BTreeSet<SinkId>,
+    /// Sinks at which it is recorded as committed, and the slot of the record that says so first.
+    pub committed: BTreeMap<SinkId, Slot>,
     /// Sinks at which it is recorded that nobody can commit it any more.
     pub never: BTreeSet<SinkId>,
     /// It can never be restored again.
@@ -128,6 +128,8 @@ pub struct Facts {
     pub duplicates_accepted: bool,
     /// The destination's loss was accepted, or rows were given up.
     pub loss_accepted: bool,
+    /// Decisions, by id.
+    pub decided: BTreeMap<String, Choice>,
     /// By decision: how many runs were opened under it.
     pub used: BTreeMap<String, u32>,
     /// The largest number of a host that left a trace here.
@@ -184,7 +186,7 @@ impl Facts {
             match outcome {
                 EpochOutcome::Committed => {
                     seal.ends.insert(sink.clone(), true);
-                    seal.committed.insert(sink.clone());
+                    seal.committed.entry(sink.clone()).or_insert(record.slot);
                 }
                 EpochOutcome::Blocked(Blocked::Never) => {
                     seal.never.insert(sink.clone());
@@ -201,7 +203,10 @@ impl Facts {
                 self.leave_behind();
             }
             Body::Seal(seal) => self.read_seal(record, seal),
-            Body::Decision(decision) => self.read_choice(&decision.choice),
+            Body::Decision(decision) => {
+                self.decided.insert(decision.id.clone(), decision.choice.clone());
+                self.read_choice(&decision.choice);
+            }
             Body::Savepoint(savepoint) => {
                 self.savepoints.insert(savepoint.name.clone(), savepoint.of);
             }
@@ -242,7 +247,7 @@ impl Facts {
             slot: record.slot,
             seal: seal.clone(),
             ends: seal.sinks.keys().map(|sink| (sink.clone(), empty(sink))).collect(),
-            committed: BTreeSet::new(),
+            committed: BTreeMap::new(),
             never: BTreeSet::new(),
             retired: false,
         };
@@ -339,7 +344,76 @@ impl Facts {
         None
     }
 
+    /// What decisions allow of a sink: that it is ahead or foreign, and that it is behind.
+    pub fn allowed(&self, under: &[String], sink: &SinkId) -> (bool, bool) {
+        let mut allowed = (false, false);
+        for choice in under.iter().filter_map(|id| self.decided.get(id)) {
+            match choice {
+                // Whoever goes back may find less than the newest checkpoint names, at every sink.
+                Choice::Fork { policy, .. } => {
+                    allowed.0 |= *policy == MismatchPolicy::AcceptDuplicates;
+                    allowed.1 = true;
+                }
+                Choice::Accept { policy: MismatchPolicy::ReplayFromDestination, .. } => allowed.1 = true,
+                Choice::Accept { sink: at, policy } if at == sink => {
+                    allowed.0 |= *policy == MismatchPolicy::AcceptDuplicates;
+                    allowed.1 |= *policy == MismatchPolicy::AcceptLoss;
+                }
+                Choice::Accept { .. } | Choice::Retry { .. } | Choice::GiveUp { .. } => {}
+            }
+        }
+        allowed
+    }
+
+    /// What a destination shows at least, with the slot of its seal: the newest commit that is recorded, of all
+    /// participants or of each, or what somebody accepted since.
+    fn expected(&self, scope: AtomicScope, sink: &SinkId, before: Slot) -> Vec<(PartId, Slot)> {
+        let accepted = self.opens.values().filter(|(slot, open)| *slot < before && !open.under.is_empty());
+        let accepted = accepted.filter_map(|(slot, open)| Some((*slot, open.observed.get(sink)?)));
+        let accepted = accepted.max_by_key(|(slot, _)| *slot);
+        let since = accepted.map_or(Slot(0), |(slot, _)| slot);
+        let seen = accepted.into_iter().flat_map(|(_, seen)| &seen.last);
+        let mut expected: BTreeMap<u32, (PartId, Slot)> =
+            seen.map(|part| (part.ordinal, (part.clone(), Slot(0)))).collect();
+        let commits = self.seals.values().filter_map(|seal| Some((*seal.committed.get(sink)?, seal)));
+        let mut commits: Vec<_> = commits.filter(|(slot, _)| *slot > since && *slot < before).collect();
+        commits.sort_by_key(|(slot, seal)| (*slot, seal.slot));
+        for (_, seal) in commits {
+            let parts = seal.seal.sinks.get(sink).into_iter().flat_map(|cut| &cut.parts);
+            let parts = parts.filter_map(|part| Some(part.committable.as_ref()?.part.clone()));
+            let parts: Vec<PartId> = parts.collect();
+            if scope == AtomicScope::Sink && !parts.is_empty() {
+                expected.clear();
+            }
+            expected.extend(parts.into_iter().map(|part| (part.ordinal, (part, seal.slot))));
+        }
+        expected.into_values().collect()
+    }
+
+    /// Whether a destination has what this log knows as committed there, or something newer.
+    pub fn reaches(&self, scope: AtomicScope, sink: &SinkId, seen: &Position, before: Slot) -> Result<(), String> {
+        // Commits come in order, so what is there and not recorded came behind what is.
+        let newer = |part: &PartId, than: Slot| {
+            let seal = self.seals.get(&part.epoch_ref());
+            seal.is_some_and(|seal| seal.slot > than && !seal.committed.contains_key(sink))
+        };
+        for (wanted, slot) in self.expected(scope, sink, before) {
+            let same = |part: &PartId| match scope {
+                AtomicScope::Sink => part.epoch_ref() == wanted.epoch_ref(),
+                AtomicScope::Participant => *part == wanted,
+            };
+            let of = |part: &&PartId| scope == AtomicScope::Sink || part.ordinal == wanted.ordinal;
+            if !seen.last.iter().filter(of).any(|part| same(part) || newer(part, slot)) {
+                return Err(format!("it stands at {:?} and should have `{wanted}`", seen.last));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether what a run observed is this log's own, or was accepted before.
+    ///
+    /// # Errors
+    /// What is not.
     pub fn explains(&self, sink: &SinkId, seen: &Position, before: Slot) -> Result<(), String> {
         let accepted: Vec<&Position> = self
             .opens

@@ -169,6 +169,9 @@ impl Engine {
                 }
             }
         }
+        if world.has(Spend::Stranger) {
+            moves.extend((0..self.plan.sinks.len()).map(Move::Stranger));
+        }
         if world.has(Spend::Power) {
             moves.push(Move::PowerCut);
         }

@@ -41,10 +41,12 @@ pub enum Spend {
     Power,
     /// Somebody withdraws a request.
     Withdraw,
+    /// Another log, of which this one knows nothing, fences a destination and commits there.
+    Stranger,
 }
 
 /// How many kinds there are.
-pub const SPENDS: usize = 13;
+pub const SPENDS: usize = 14;
 
 /// What is left of each kind.
 pub type Budget = [u8; SPENDS];
@@ -430,6 +432,14 @@ pub fn source() -> SourceId {
 /// The random part of the nth host that leaves a trace, from 1.
 pub fn nonce(number: u8) -> Nonce {
     Nonce([number; 10])
+}
+
+/// The random part of a run of another log.
+pub const STRANGER: Nonce = Nonce([77; 10]);
+
+/// Whether a run is of another log.
+pub fn is_stranger(run: RunId) -> bool {
+    run.nonce == STRANGER
 }
 
 /// Which host a run is of.

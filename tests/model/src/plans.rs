@@ -3,7 +3,7 @@
 use tidegate_protocol::plugin::{AtomicScope, Orphans};
 use tidegate_protocol::record::MismatchPolicy;
 
-use crate::plan::{Choosing, How, Plan, SinkPlan, Spend, StartKind};
+use crate::plan::{Choosing, How, Plan, PutBack, SinkPlan, Spend, StartKind};
 
 /// What may become of a call or an append whose answer is lost.
 const LOST: [How; 4] = [How::DoneLost, How::Late, How::Twice, How::Trapped];
@@ -117,6 +117,28 @@ pub fn quick() -> Vec<Plan> {
                 StartKind::Accept(MismatchPolicy::ReplayFromDestination),
             ])
             .choices(&[Choosing::Accept(MismatchPolicy::AcceptLoss)])
+            .set(|plan| plan.probes = false),
+        // A destination that lost its newest commit, and one that another log wrote to, at any time.
+        Plan::new("mismatches", vec![participant_scope("a", 2)], &[2, 1])
+            .allow(Spend::Backup, 1)
+            .allow(Spend::Restart, 1)
+            .allow(Spend::Crash, 1)
+            .allow(Spend::Decision, 1)
+            .starts(&[
+                StartKind::Accept(MismatchPolicy::AcceptLoss),
+                StartKind::Accept(MismatchPolicy::ReplayFromDestination),
+            ])
+            .set(|plan| (plan.put_back, plan.probes) = (PutBack::Destination, false)),
+        Plan::new("strangers", vec![SinkPlan::able("a", 1)], &[1])
+            .allow(Spend::Stranger, 1)
+            .allow(Spend::Crash, 1)
+            .allow(Spend::Restart, 2)
+            .allow(Spend::Decision, 1)
+            .starts(&[
+                StartKind::Accept(MismatchPolicy::AcceptDuplicates),
+                StartKind::Accept(MismatchPolicy::AcceptLoss),
+                StartKind::Accept(MismatchPolicy::ReplayFromDestination),
+            ])
             .set(|plan| plan.probes = false),
         // Repeated answers, timers and reports, which nobody waits for any more.
         Plan::new("repeated", vec![SinkPlan::able("a", 1)], &[1])

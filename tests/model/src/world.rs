@@ -145,6 +145,8 @@ pub enum Move {
     RestoreLog(u8),
     /// A destination is put back: its newest commit is gone.
     RestoreDestination(usize),
+    /// Another log writes to a destination.
+    Stranger(usize),
     /// The power fails.
     PowerCut,
 }

@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     /// The smaller set, as in CI.
     #[arg(long)]
     quick: bool,
-    /// Take out every rule that a counter-example needs, and nothing else.
+    /// Only the counter-examples, each with its rule and without it.
     #[arg(long)]
     counter_examples: bool,
     /// Only explorations of this name.
@@ -37,7 +37,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if !arguments.counter_examples {
         explore(arguments, all, &mut figures)?;
     }
-    if arguments.counter_examples || (all && !arguments.quick) {
+    if arguments.counter_examples || all {
         counter_examples::run(&mut figures)?;
     }
     figures.verdict()

@@ -1,7 +1,7 @@
 //! The kit itself: a quiet run, a crash at each moment, and planted bugs that the oracles must name.
 
 use tidegate_pipeline::observe::Moment;
-use tidegate_protocol::event::End;
+use tidegate_protocol::event::{End, Mismatch, Refusal};
 use tidegate_protocol::plugin::Call;
 use tidegate_simulation::dest::{Act, Destination, Kind, Planted, Rejects};
 use tidegate_simulation::dice::Dice;
@@ -131,6 +131,21 @@ async fn a_destination_that_commits_twice_breaks_p1() {
     scene.spec.sinks[0].destination.script().plan(Call::Commit, 2, Act::LoseAnswer);
     let found = scene.finish(vec![]).await;
     assert!(promises(&found).contains(&"P1"), "{found:?}");
+}
+
+/// No promise breaks, since the run that meets this lie does nothing: it is behind the log, and a person is asked.
+#[tokio::test(start_paused = true)]
+async fn p8_a_destination_that_forgets_what_it_committed_is_behind_the_log_and_refused() {
+    let scene = Scene::new(Kind { planted: Some(Planted::ObserveForgets), ..Kind::register() }, false);
+    let (ended, _) = scene.live(|life| life.plan.push((Moment::Sealed, 3, Do::Crash))).await;
+    assert!(matches!(ended, Ended::Died), "{ended:?}");
+    scene.store.end(Ending::Process, &mut scene.dice.fork("power"));
+    let (ended, _) = scene.live(|_| {}).await;
+    let Ended::Report(report) = ended else { panic!("{ended:?}") };
+    let End::Refused(Refusal::Mismatch { sink, mismatch: Mismatch::Behind { .. }, .. }) = &report.end else {
+        panic!("{:?}", report.end)
+    };
+    assert_eq!(sink.as_str(), "one");
 }
 
 #[tokio::test(start_paused = true)]

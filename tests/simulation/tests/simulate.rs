@@ -59,6 +59,7 @@ fn a_destination_that_does_not_keep_its_word_is_found_out() {
         (Planted::NoFence, "P7"),
         (Planted::VisibleWhenPrepared, "P2"),
         (Planted::DropsCommits, "P1"),
+        (Planted::AbandonsCommitted, "P1"),
     ];
     for (planted, promise) in cases {
         let options = Options { planted: Some(planted), ..Options::default() };

@@ -46,14 +46,32 @@ pub enum Planted {
     NotIdempotent,
     /// Answers `fence` and `observe` as if it were fenced, and lets older runs commit.
     NoFence,
-    /// `observe` does not show what was committed since it was fenced.
+    /// `observe` shows nothing of what was committed. No promise breaks by it: the next run finds the destination behind
+    /// the log, and is refused.
     ObserveForgets,
     /// Rows are seen as soon as they are prepared.
     VisibleWhenPrepared,
     /// Says "committed" and drops the rows of every third commit.
     DropsCommits,
-    /// Abandons whatever carries the part's epoch, committed or not.
+    /// Abandons whatever carries the part's epoch number, of any run, sealed and committed or not.
     AbandonsCommitted,
+}
+
+impl Planted {
+    /// All of them, by name.
+    pub const ALL: [(&'static str, Planted); 6] = [
+        ("not-idempotent", Planted::NotIdempotent),
+        ("no-fence", Planted::NoFence),
+        ("observe-forgets", Planted::ObserveForgets),
+        ("visible-when-prepared", Planted::VisibleWhenPrepared),
+        ("drops-commits", Planted::DropsCommits),
+        ("abandons-committed", Planted::AbandonsCommitted),
+    ];
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, planted)| *planted)
+    }
 }
 
 impl Kind {

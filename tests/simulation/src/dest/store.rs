@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use tidegate_protocol::ids::{PartId, RunId};
+use tidegate_protocol::ids::{Epoch, PartId, RunId};
 use tidegate_protocol::plugin::{
     AtomicScope, Committable, ErrorKind, External, Orphan, OrphanPage, Orphans, Outcome, PluginError, Position,
 };
@@ -350,15 +350,29 @@ impl Store {
             return Outcome::Fenced;
         }
         let was_committed = self.held.markers.contains_key(&part.short);
-        let removable = !was_committed || self.kind.planted == Some(Planted::AbandonsCommitted);
-        let was_staged = removable && self.held.staged.remove(&part.short).is_some();
-        if removable {
+        let was_staged = !was_committed && self.held.staged.remove(&part.short).is_some();
+        if self.kind.planted == Some(Planted::AbandonsCommitted) {
+            self.lose_epoch(part.epoch);
+        }
+        if !was_committed {
             for resource in resources {
                 self.held.resources.remove(&(resource.kind.clone(), resource.name.clone()));
             }
         }
         self.write_down(Some(run), Did::Abandoned { short: part.short.clone(), was_staged, was_committed });
         if was_staged { Outcome::Committed } else { Outcome::AlreadyCommitted }
+    }
+
+    /// Removes all that was ever staged under this number, whoever did, from where it is now.
+    fn lose_epoch(&mut self, epoch: Epoch) {
+        for entry in &self.journal.entries {
+            if let Did::Staged { part, .. } = &entry.did
+                && part.epoch == epoch
+            {
+                self.held.staged.remove(&part.short);
+                self.held.visible.retain(|(short, _)| *short != part.short);
+            }
+        }
     }
 
     pub(super) fn release(&mut self, run: RunId, resource: &External) -> Outcome {

@@ -1,9 +1,7 @@
 //! Runs explorations, two at a time. Talks on standard error; on standard output one line of JSON for each broken
 //! promise and, last, one that sums up.
 //!
-//! `tidegate-model [--quick] [--config NAME]… [--without RULE]… [--shortest] [--most STATES]`
-//! `tidegate-model --counter-examples [--counter-example NAME]…`
-//! `tidegate-model --taken-out PATCH`: the counter-examples of the rule that this patch took out of this program
+//! See [`USAGE`].
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -16,6 +14,10 @@ use tidegate_model::explore::{Failure, Order, Report, explore};
 use tidegate_model::judge::Promise;
 use tidegate_model::plan::{Plan, Without};
 use tidegate_model::plans;
+
+const USAGE: &str = "tidegate-model [--quick] [--config NAME]… [--without RULE]… [--shortest] [--most STATES]
+tidegate-model --counter-examples [--counter-example NAME]…
+tidegate-model --taken-out PATCH   the counter-examples of the rule that this patch took out of this program";
 
 struct Arguments {
     quick: bool,
@@ -57,7 +59,7 @@ fn arguments() -> Result<Arguments, String> {
                     return Err(format!("there is no rule `{rule}`; there are {}", Without::NAMES.join(", ")));
                 }
             }
-            other => return Err(format!("`{other}` is not known")),
+            other => return Err(format!("`{other}` is not known\n{USAGE}")),
         }
     }
     Ok(read)
@@ -67,17 +69,26 @@ fn arguments() -> Result<Arguments, String> {
 fn chosen(arguments: &Arguments) -> Result<Vec<Plan>, String> {
     let mut chosen = if arguments.quick { plans::quick() } else { plans::full() };
     if !arguments.configs.is_empty() {
+        let known: Vec<&str> = chosen.iter().map(|plan| plan.name).collect();
+        if let Some(name) = arguments.configs.iter().find(|name| !known.contains(&name.as_str())) {
+            let set = if arguments.quick { "quick" } else { "full" };
+            return Err(format!("the {set} set has no exploration `{name}`; it has {}", known.join(", ")));
+        }
         chosen.retain(|plan| arguments.configs.iter().any(|name| name == plan.name));
     }
     for plan in &mut chosen {
         plan.without = arguments.without;
     }
-    if chosen.is_empty() { Err("no exploration has that name".to_owned()) } else { Ok(chosen) }
+    Ok(chosen)
 }
 
 /// Counter-examples to be explored, each with whether its rule is taken out: rules of the environment at once, one of
 /// the protocol only in a program that was made without it.
 fn examples(arguments: &Arguments) -> Result<Vec<(CounterExample, bool)>, String> {
+    let known: Vec<&str> = counter_examples().iter().map(|example| example.name).collect();
+    if let Some(name) = arguments.only.iter().find(|name| !known.contains(&name.as_str())) {
+        return Err(format!("there is no counter-example `{name}`; there are {}", known.join(", ")));
+    }
     let mut jobs = Vec::new();
     for taken_out in [false, true] {
         let wanted = |example: &CounterExample| {

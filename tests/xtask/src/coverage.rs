@@ -36,10 +36,10 @@ pub(crate) struct Arguments {
     #[arg(long)]
     all: bool,
     /// With `--all`: how many seeds are simulated.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, requires = "all", default_value_t = 200, value_parser = crate::arguments::some::<u64>)]
     seeds: u64,
     /// Measures nothing again: reads what the last run left.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "all")]
     again: bool,
 }
 

@@ -3,6 +3,7 @@
 //!
 //! It judges the product from outside: it runs the binary, reads directories, and shares no code with what it judges.
 
+mod arguments;
 mod bench;
 mod counter_examples;
 mod coverage;
@@ -34,7 +35,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Debug, Parser)]
-#[command(name = "cargo xtask", about = "The longer checks of Tidegate")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "The longer checks of Tidegate")]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -16,7 +16,7 @@ use crate::workshop::{Plan, Workshop, folder_for};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many files.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::arguments::some::<usize>)]
     files: usize,
     /// Judge this binary instead of the release build.
     #[arg(long)]

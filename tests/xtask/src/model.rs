@@ -17,9 +17,9 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Only the counter-examples, each with its rule and without it.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["quick", "config"])]
     counter_examples: bool,
-    /// Only explorations of this name.
+    /// Only the exploration of this name, as often as it is given. One that is not there makes it name those that are.
     #[arg(long, value_name = "NAME")]
     config: Vec<String>,
 }

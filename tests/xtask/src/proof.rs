@@ -1,7 +1,8 @@
 //! The programs of the proof: built in the profile made for them, run, and asked for their summary.
 //!
 //! Each talks on standard error, prints one line of JSON for each violation and, last, one line that sums up, on
-//! standard output. It exits with 1 when it found something; then the summary is there all the same.
+//! standard output. It exits with 1 when it found something; then the summary is there all the same. It exits with 2
+//! when it was asked for what makes no sense, and then there is none.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Map, Value};
 
 use crate::product::target_directory;
+
+/// With this code a program ends that was asked for what is not there, or cannot be done.
+const MADE_NO_SENSE: i32 = 2;
 
 /// What a program of the proof said.
 #[derive(Debug)]
@@ -56,6 +60,9 @@ pub(crate) fn run_program(program: &Path, arguments: &[String]) -> Result<Said> 
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot start `{}`", program.display()))?;
+    if output.status.code() == Some(MADE_NO_SENSE) {
+        bail!("`{}` could not do what was asked for, and says above why", program.display());
+    }
     let said = read(&String::from_utf8_lossy(&output.stdout))
         .with_context(|| format!("`{} {}` ended with {}", program.display(), arguments.join(" "), output.status))?;
     ensure!(

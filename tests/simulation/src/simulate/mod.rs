@@ -26,6 +26,16 @@ const ENOUGH_FOR_ALL: u64 = 1_000;
 /// So many failing seeds are told in full.
 const TOLD: usize = 3;
 
+const USAGE: &str = "simulate [--seeds N] [--first S] [--threads N] [--planted BUG]
+simulate --seed S [--planted BUG]   one alone, with its whole trace";
+
+/// More threads than this help nobody.
+const MOST_THREADS: u64 = 256;
+
+/// Bugs of a disk, by name.
+const PLANTED_DISKS: [(&str, PlantedDisk); 2] =
+    [("dishonest-flush", PlantedDisk::Files), ("dishonest-folder-flush", PlantedDisk::Folders)];
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -100,8 +110,7 @@ pub fn simulate(options: &Options) -> Summary {
     let next = AtomicU64::new(options.first);
     let counted = AtomicU64::new(0);
     let total = Mutex::new(Summary::default());
-    // More would mean that seeds hardly ever count.
-    let last = options.first + options.seeds * 3 / 2 + 10;
+    let last = last_seed(options).unwrap_or(u64::MAX);
     std::thread::scope(|scope| {
         for _ in 0..options.threads.max(1) {
             scope.spawn(|| {
@@ -256,26 +265,42 @@ fn parse(arguments: &[String]) -> Result<(Options, Option<u64>), String> {
     let mut only = None;
     let mut rest = arguments.iter();
     while let Some(name) = rest.next() {
-        let value = rest.next().ok_or_else(|| format!("{name} needs a value"))?;
-        let number = || value.parse::<u64>().map_err(|error| format!("{name} {value}: {error}"));
+        let value = rest.next().ok_or_else(|| format!("`{name}` needs a value, or is not known\n{USAGE}"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("`{name}` needs a whole number, not `{value}`"));
+        let some = || match number()? {
+            0 => Err(format!("`{name} 0` would check nothing")),
+            number => Ok(number),
+        };
         match name.as_str() {
-            "--seeds" => options.seeds = number()?.max(1),
+            "--seeds" => options.seeds = some()?,
             "--first" => options.first = number()?,
             "--seed" => only = Some(number()?),
-            "--threads" => options.threads = usize::try_from(number()?).unwrap_or(1),
-            "--planted" => match value.as_str() {
-                "not-idempotent" => options.planted = Some(Planted::NotIdempotent),
-                "no-fence" => options.planted = Some(Planted::NoFence),
-                "observe-forgets" => options.planted = Some(Planted::ObserveForgets),
-                "visible-when-prepared" => options.planted = Some(Planted::VisibleWhenPrepared),
-                "drops-commits" => options.planted = Some(Planted::DropsCommits),
-                "abandons-committed" => options.planted = Some(Planted::AbandonsCommitted),
-                "dishonest-flush" => options.planted_disk = Some(PlantedDisk::Files),
-                "dishonest-folder-flush" => options.planted_disk = Some(PlantedDisk::Folders),
-                _ => return Err(format!("there is no planted bug `{value}`")),
+            "--threads" => options.threads = some()?.min(MOST_THREADS) as usize,
+            "--planted" => match (Planted::named(value), planted_disk(value)) {
+                (None, None) => {
+                    let disk = PLANTED_DISKS.iter().map(|(name, _)| *name);
+                    let known: Vec<&str> = Planted::ALL.iter().map(|(name, _)| *name).chain(disk).collect();
+                    return Err(format!("there is no planted bug `{value}`; there are {}", known.join(", ")));
+                }
+                (planted, disk) => {
+                    options.planted = planted.or(options.planted);
+                    options.planted_disk = disk.or(options.planted_disk);
+                }
             },
-            _ => return Err(format!("{name} is not known")),
+            _ => return Err(format!("`{name}` is not known\n{USAGE}")),
         }
     }
+    if last_seed(&options).is_none() {
+        return Err(format!("from {} on there are not so many seeds", options.first));
+    }
     Ok((options, only))
+}
+
+fn planted_disk(name: &str) -> Option<PlantedDisk> {
+    PLANTED_DISKS.iter().find(|(known, _)| *known == name).map(|(_, planted)| *planted)
+}
+
+/// More than these would mean that seeds hardly ever count.
+fn last_seed(options: &Options) -> Option<u64> {
+    options.seeds.checked_mul(3)?.checked_div(2)?.checked_add(10)?.checked_add(options.first)
 }

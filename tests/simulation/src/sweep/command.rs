@@ -16,6 +16,9 @@ use super::sweeping::{self, Extent, Summary, Violation};
 const USAGE: &str = "sweep [--quick] [--scenario NAME] [--seed N] [--threads N]
 sweep --scenario NAME --effect N [--mode MODE] [--image K] [--again M[,M]]   one alone, with its whole trace";
 
+/// More threads than this help nobody.
+const MOST_THREADS: u64 = 256;
+
 /// What was asked for.
 #[derive(Debug, Default)]
 struct Arguments {
@@ -39,16 +42,24 @@ fn parse(given: &[String]) -> Result<Arguments, String> {
         }
         let value = words.next().ok_or_else(|| format!("`{word}` needs a value, or is not known\n{USAGE}"))?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| format!("`{word}` needs a number, not `{text}`"));
+        let some = |number: u64| if number == 0 { Err(format!("`{word}` counts from 1")) } else { Ok(number) };
         match word.as_str() {
             "--scenario" => arguments.scenario = Some(value.clone()),
-            "--effect" => arguments.effect = Some(number(value)?),
+            "--effect" => arguments.effect = Some(some(number(value)?)?),
             "--mode" => arguments.mode = Some(value.clone()),
             "--image" => arguments.image = Some(number(value)? as usize),
             "--again" => arguments.again = value.split(',').map(number).collect::<Result<_, _>>()?,
             "--seed" => arguments.seed = Some(number(value)?),
-            "--threads" => arguments.threads = Some(number(value)? as usize),
+            "--threads" => arguments.threads = Some(some(number(value)?)?.min(MOST_THREADS) as usize),
             _ => return Err(format!("`{word}` is not known\n{USAGE}")),
         }
+    }
+    let of_one = arguments.mode.is_some() || arguments.image.is_some() || !arguments.again.is_empty();
+    if arguments.effect.is_none() && of_one {
+        return Err(format!("`--mode`, `--image` and `--again` are about one effect: name it with --effect\n{USAGE}"));
+    }
+    if arguments.again.len() > 2 {
+        return Err("`--again` takes at most two numbers: crashes nest twice".to_owned());
     }
     Ok(arguments)
 }
@@ -219,7 +230,12 @@ fn one(scenario: &'static Scenario, effect: u64, arguments: &Arguments) -> Resul
         Some(name) => known.into_iter().find(|mode| mode.to_string() == *name).into_iter().collect(),
     };
     if wanted.is_empty() {
-        return Err(format!("`{}` does not apply to effect {effect}, {what}", arguments.mode.as_deref().unwrap_or("")));
+        let fitting: Vec<String> = modes(scenario, what).iter().map(ToString::to_string).collect();
+        return Err(format!(
+            "mode `{}` does not apply to effect {effect}, {what}; there are {}",
+            arguments.mode.as_deref().unwrap_or(""),
+            fitting.join(", ")
+        ));
     }
     let mut holds = true;
     let mut done = 0u64;
@@ -236,6 +252,9 @@ fn one(scenario: &'static Scenario, effect: u64, arguments: &Arguments) -> Resul
                 say(&format!("VIOLATION: {violation}"));
             }
         });
+    }
+    if done == 0 {
+        return Err(format!("nothing was carried out: there is no image {:?} of effect {effect}", arguments.image));
     }
     print(
         &json!({"scenario": scenario.name, "effect": effect, "what": what.to_string(), "recoveries": done, "holds": holds}),

@@ -24,10 +24,10 @@ use model::{Disk, Fate, Image};
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How many different images are recovered.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 500, value_parser = crate::arguments::some::<usize>)]
     images: usize,
     /// Rows of the traced run's input.
-    #[arg(long, default_value_t = 600)]
+    #[arg(long, default_value_t = 600, value_parser = crate::arguments::some::<usize>)]
     rows: usize,
     /// All flights instead of the example's January.
     #[arg(long)]

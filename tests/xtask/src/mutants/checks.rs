@@ -51,6 +51,12 @@ const GRACE: Duration = Duration::from_millis(300);
 /// So many lines of standard error are kept for a person.
 const KEPT: usize = 12;
 
+/// The name of a check, as an argument.
+pub(crate) fn known(name: &str) -> Result<String, String> {
+    let names: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+    if is_known(name) { Ok(name.to_owned()) } else { Err(format!("there are: {}", names.join(", "))) }
+}
+
 pub(crate) fn is_known(name: &str) -> bool {
     CHECKS.iter().any(|check| check.name == name)
 }

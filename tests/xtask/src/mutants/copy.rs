@@ -1,6 +1,7 @@
 //! The copy of the source in which bugs are planted: only what the checks are made from, built apart from the tree.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -57,6 +58,9 @@ pub(crate) type Before = BTreeMap<PathBuf, Vec<u8>>;
 pub(crate) struct Copy {
     source: PathBuf,
     target: PathBuf,
+    /// Held for as long as bugs are planted here: of two at a time each would judge the bugs of the other. The system lets
+    /// go of it when this process ends, however it does.
+    _alone: File,
 }
 
 impl Copy {
@@ -73,7 +77,8 @@ impl Copy {
 
     fn of_pieces(tree: &Path, target: &Path, pieces: &Pieces) -> Result<Self> {
         let folder = target.join(pieces.folder);
-        let copy = Self { source: folder.join("source"), target: folder.join("target") };
+        let alone = alone(&folder)?;
+        let copy = Self { source: folder.join("source"), target: folder.join("target"), _alone: alone };
         let mut wanted = BTreeSet::new();
         for member in pieces.members {
             files_below(tree, Path::new(member), &mut wanted)?;
@@ -102,10 +107,15 @@ impl Copy {
         if into.is_dir() || !built.join("deps").is_dir() {
             return Ok(());
         }
-        for folder in ["deps", "build", ".fingerprint"] {
-            link_all(&built.join(folder), &into.join(folder), &is_ours)?;
+        // Whole or not at all: half of it would be taken for all of it the next time.
+        let unfinished = self.target.join("unfinished");
+        if unfinished.is_dir() {
+            std::fs::remove_dir_all(&unfinished)?;
         }
-        Ok(())
+        for folder in ["deps", "build", ".fingerprint"] {
+            link_all(&built.join(folder), &unfinished.join(folder), &is_ours)?;
+        }
+        std::fs::rename(&unfinished, &into).with_context(|| format!("cannot make `{}`", into.display()))
     }
 
     /// Plants a bug, and says what the files were before.
@@ -202,6 +212,22 @@ pub(crate) enum Build {
     Test(&'static str, &'static str),
 }
 
+/// One process plants bugs in a copy at a time.
+fn alone(folder: &Path) -> Result<File> {
+    std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+    let path = folder.join("lock");
+    let lock = File::create(&path).with_context(|| format!("cannot make `{}`", path.display()))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => bail!(
+            "another `cargo xtask` plants bugs in `{}`: wait for it, or give this one a \
+             CARGO_TARGET_DIR of its own",
+            folder.display()
+        ),
+        Err(TryLockError::Error(error)) => Err(error).with_context(|| format!("cannot lock `{}`", path.display())),
+    }
+}
+
 fn is_ours(name: &str) -> bool {
     name.starts_with("tidegate") || name.starts_with("libtidegate")
 }
@@ -260,6 +286,28 @@ fn link_all(from: &Path, into: &Path, skip: &dyn Fn(&str) -> bool) -> Result<()>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A run that was killed leaves its bug behind: the next one must not judge it, nor what it was built into.
+    #[test]
+    fn a_bug_that_was_left_behind_is_taken_out_and_one_process_plants_at_a_time() {
+        let target = std::env::temp_dir().join(format!("tidegate-copy-{}", std::process::id()));
+        let tree = crate::workspace();
+        let mutant = Mutant::all(&tree.join("tests/mutants")).expect("there are some").swap_remove(0);
+        let copy = Copy::of(&tree, &target).expect("a copy");
+        assert!(Copy::of(&tree, &target).is_err_and(|error| error.to_string().contains("another")));
+        let before = copy.plant(&mutant).expect("it applies");
+        let (path, clean) = before.first_key_value().expect("a file was changed");
+        let planted = std::fs::metadata(path).and_then(|meta| meta.modified()).expect("it is there");
+        std::fs::write(copy.source.join("host/store/src/left-behind.rs"), "").expect("a file");
+        // As if it was killed: nothing is taken back.
+        drop(copy);
+        let copy = Copy::of(&tree, &target).expect("a copy again");
+        assert!(std::fs::read(path).expect("it is there") == *clean, "the bug is still in the copy");
+        let mended = std::fs::metadata(path).and_then(|meta| meta.modified()).expect("it is there");
+        assert!(mended > planted, "it would not be built again");
+        assert!(!copy.source.join("host/store/src/left-behind.rs").exists());
+        std::fs::remove_dir_all(&target).expect("our own folder");
+    }
 
     #[test]
     fn the_manifest_keeps_everything_but_other_members() {

@@ -25,17 +25,17 @@ const FOLDER: &str = "tests/mutants";
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct Arguments {
-    /// Only mutants whose names contain one of these.
+    /// Only mutants whose names contain this, as often as it is given.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Only every Nth mutant, beginning with the Kth.
+    /// Only every Nth mutant, beginning with the Kth, such as 2/3.
     #[arg(long, value_name = "K/N")]
     share: Option<Share>,
-    /// Only this check, as often as it is given.
-    #[arg(long, value_name = "CHECK")]
+    /// Only this check (known-bugs, simulate, model, sweep), as often as it is given.
+    #[arg(long, value_name = "CHECK", value_parser = checks::known)]
     check: Vec<String>,
     /// Only build each.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "check")]
     build_only: bool,
 }
 
@@ -57,11 +57,18 @@ impl FromStr for Share {
 }
 
 impl Arguments {
-    fn chosen(&self, all: Vec<Mutant>) -> Vec<Mutant> {
+    fn chosen(&self, all: Vec<Mutant>) -> Result<Vec<Mutant>> {
+        for name in &self.only {
+            let known = || all.iter().map(|mutant| mutant.name.as_str()).collect::<Vec<_>>().join(", ");
+            let there = all.iter().any(|mutant| mutant.name.contains(name));
+            ensure!(there, "no mutant has `{name}` in its name; there are: {}", known());
+        }
         let named = |mutant: &Mutant| self.only.is_empty() || self.only.iter().any(|name| mutant.name.contains(name));
         let shared = |at: usize| self.share.is_none_or(|share| at % share.of == share.which - 1);
         let chosen = all.into_iter().filter(named).enumerate().filter(|(at, _)| shared(*at));
-        chosen.map(|(_, mutant)| mutant).collect()
+        let chosen: Vec<Mutant> = chosen.map(|(_, mutant)| mutant).collect();
+        ensure!(!chosen.is_empty(), "this share of so few mutants is empty: with it nothing would be planted");
+        Ok(chosen)
     }
 
     fn checks(&self, first: &[String]) -> Vec<&'static Check> {
@@ -85,8 +92,7 @@ struct Fate {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let began = Instant::now();
     let tree = crate::workspace();
-    let mutants = arguments.chosen(Mutant::all(&tree.join(FOLDER))?);
-    ensure!(!mutants.is_empty(), "no mutant has such a name");
+    let mutants = arguments.chosen(Mutant::all(&tree.join(FOLDER))?)?;
     let copy = Copy::of(&tree, &crate::product::target_directory()?)?;
     if arguments.build_only {
         return build_all(&copy, &mutants);
@@ -176,7 +182,6 @@ fn fate(
     checks: &[&'static Check],
     used: &mut BTreeSet<&'static str>,
 ) -> Result<Fate> {
-    ensure!(!checks.is_empty(), "there is no such check");
     let began = Instant::now();
     eprintln!("{}: {}", mutant.name, mutant.plants);
     let mut caught = None;
@@ -237,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_cover_every_mutant_once() {
+    fn shares_cover_every_mutant_once_and_what_names_none_is_refused() {
         let mutant = |n: usize| {
             let text = "Plants: x\nRule: y\nBreaks: P1\nTry: model\n\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-a\n+b\n";
             Mutant::parse(&format!("{n:02}-x"), text).expect("a mutant")
@@ -245,12 +250,23 @@ mod tests {
         let chosen = |share: &str| {
             let arguments =
                 Arguments { only: Vec::new(), share: Some(share.parse().expect("a share")), ..Arguments::default() };
-            arguments.chosen((0..10).map(mutant).collect()).into_iter().map(|mutant| mutant.name).collect::<Vec<_>>()
+            let chosen = arguments.chosen((0..10).map(mutant).collect()).expect("there are some");
+            chosen.into_iter().map(|mutant| mutant.name).collect::<Vec<_>>()
         };
         let mut all = [chosen("1/3"), chosen("2/3"), chosen("3/3")].concat();
         all.sort();
         assert_eq!(all.len(), 10);
         assert_eq!(chosen("1/3"), ["00-x", "03-x", "06-x", "09-x"]);
+        let named = |only: &[&str], share: Option<&str>| {
+            let only = only.iter().map(|name| (*name).to_owned()).collect();
+            let share = share.map(|share| share.parse().expect("a share"));
+            Arguments { only, share, ..Arguments::default() }.chosen((0..10).map(mutant).collect())
+        };
+        assert_eq!(named(&["03", "07"], None).expect("both are there").len(), 2);
+        // Each name must be there: of two, a wrong one would go unnoticed.
+        let error = named(&["03", "nonsense"], None).expect_err("one is not").to_string();
+        assert!(error.contains("`nonsense`") && error.contains("09-x"), "{error}");
+        assert!(named(&["03"], Some("2/2")).is_err());
         assert!("0/3".parse::<Share>().is_err() && "4/3".parse::<Share>().is_err() && "1".parse::<Share>().is_err());
     }
 }

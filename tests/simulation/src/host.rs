@@ -106,7 +106,7 @@ impl Spec {
         let sink = |sink: &SinkSpec| SinkSpec { destination: sink.destination.fork(world), ..sink.clone() };
         Self {
             source: self.source.fork(world),
-            operator: self.operator.as_ref().map(|(_, subtasks)| (Counter::new(world), *subtasks)),
+            operator: self.operator.as_ref().map(|(counter, subtasks)| (counter.fork(world), *subtasks)),
             sinks: self.sinks.iter().map(sink).collect(),
             dead_letter: self.dead_letter.as_ref().map(sink),
             ..self.clone()

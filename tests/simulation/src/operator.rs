@@ -33,6 +33,12 @@ impl Counter {
         Self { filler, ..self }
     }
 
+    /// The same in another world; what is planned for it is left out.
+    #[must_use]
+    pub fn fork(&self, world: &World) -> Self {
+        Self::new(world).with_filler(self.filler)
+    }
+
     /// The batch after `skip` further ones of any subtask cannot be worked on.
     pub fn fail_after(&self, skip: u64) {
         let at = *self.calls.lock().unwrap_or_else(PoisonError::into_inner) + skip;

@@ -223,7 +223,7 @@ fn one(scenario: &'static Scenario, effect: u64, arguments: &Arguments) -> Resul
     let what = dry.effects.get(effect.saturating_sub(1) as usize);
     let what = what.ok_or_else(|| format!("scenario `{}` has {} effects", scenario.name, dry.effects.len()))?;
     let mut known = modes(scenario, what);
-    known.extend((1..40).map(Mode::Together));
+    known.extend((1..=dry.effects.len() as u32).map(Mode::Together));
     known.push(Mode::Kill(Between::Nothing));
     let wanted: Vec<Mode> = match &arguments.mode {
         None => modes(scenario, what),

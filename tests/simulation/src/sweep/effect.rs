@@ -130,8 +130,10 @@ pub(crate) enum Mode {
     AnswerLost,
     /// The answer is lost, the request is repeated, and the object is there already.
     TakenByUs,
-    /// What was written last is not seen.
-    Stale,
+    /// A log is read as it was so many records ago.
+    Stale(u32),
+    /// A log is read without the record that lies so many before its newest.
+    Gap(u32),
     /// A listing leaves out what is newest.
     Miss,
     /// The instance traps.
@@ -207,7 +209,8 @@ impl Mode {
             | Self::Full
             | Self::Refused
             | Self::TakenByUs
-            | Self::Stale
+            | Self::Stale(_)
+            | Self::Gap(_)
             | Self::Miss
             | Self::Trap
             | Self::Budget(_)

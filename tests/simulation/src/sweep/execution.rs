@@ -5,10 +5,10 @@ use std::sync::mpsc::channel;
 
 use tidegate_pipeline::run::RunError;
 use tidegate_protocol::event::{End, Refusal};
-use tidegate_protocol::ids::SinkId;
+use tidegate_protocol::ids::{EpochRef, SinkId};
 use tidegate_protocol::record::{Blocked, MismatchPolicy};
 
-use super::bench::{Bench, Setting};
+use super::bench::{Bench, Setting, Tenant};
 use super::director::{Director, Hold};
 use super::effect::{Between, Mode, What};
 use super::images::{self, Left};
@@ -94,6 +94,9 @@ fn prepared(scenario: &'static Scenario) -> Result<Bench, String> {
         bench.live(&director);
         // What lies before is no part of the sweep.
         bench.trace = Trace::default();
+    }
+    if scenario.goes_back {
+        bench.go_back()?;
     }
     Ok(bench)
 }
@@ -318,15 +321,7 @@ impl Bench {
         match ended {
             Ended::Stuck => unexpected("it hangs"),
             Ended::Report(End::Blocked { waiting }) => {
-                for (number, (sink, of, why)) in waiting.iter().enumerate() {
-                    let t = &self.tenants[tenant];
-                    let id = format!("person-{}-{tenant}-{number}", self.hosts);
-                    let retry =
-                        !matches!(why, Blocked::Never | Blocked::TriesSpent(_)) && !self.is_gone(tenant, why, mode);
-                    if !matches!(why, Blocked::TriesSpent(_)) {
-                        person::resolve(&self.world, &t.store, &t.spec.id, &id, (sink, *of), retry);
-                    }
-                }
+                self.resolve(tenant, waiting, mode);
                 Ok(())
             }
             Ended::Report(End::Refused(Refusal::Graph(_))) if self.setting.dress.reads == [2] => {
@@ -352,8 +347,33 @@ impl Bench {
         }
     }
 
+    /// A person asks to go back to the first savepoint. It stays asked for: the same request seen again does nothing.
+    fn go_back(&mut self) -> Result<(), String> {
+        let tenant = &mut self.tenants[0];
+        let history = person::look(&tenant.store, &tenant.spec.id);
+        let savepoint = history.as_ref().and_then(|history| history.savepoints().values().min().copied());
+        let of = savepoint.ok_or("there is no savepoint to go back to")?;
+        let behind = history.is_some_and(|history| history.checkpoints().any(|epoch| epoch.of > of));
+        if !behind {
+            return Err("nothing lies behind the savepoint".to_owned());
+        }
+        let policy = MismatchPolicy::AcceptDuplicates;
+        tenant.spec.settings.protocol.fork = Some(("back".into(), "a person".into(), of, policy));
+        Ok(())
+    }
+
+    fn resolve(&self, tenant: usize, waiting: &[(SinkId, EpochRef, Blocked)], mode: Mode) {
+        let Tenant { spec, store, .. } = &self.tenants[tenant];
+        let decided = waiting.iter().filter(|(.., why)| !matches!(why, Blocked::TriesSpent(_)));
+        for (number, (sink, of, why)) in decided.enumerate() {
+            let id = format!("person-{}-{tenant}-{number}", self.hosts);
+            let retry = !matches!(why, Blocked::Never) && !self.is_gone(why, mode);
+            person::resolve(&self.world, store, &spec.id, &id, (sink, *of), retry);
+        }
+    }
+
     /// What cannot be committed by anybody any more: nothing but giving it up is left.
-    fn is_gone(&self, _tenant: usize, why: &Blocked, mode: Mode) -> bool {
+    fn is_gone(&self, why: &Blocked, mode: Mode) -> bool {
         matches!(mode, Mode::Lie | Mode::Kill(Between::Downtime))
             && matches!(why, Blocked::Rejected(error) if error.code == "not-there")
     }

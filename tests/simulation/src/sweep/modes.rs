@@ -45,7 +45,10 @@ fn log_modes(op: LogOp, phase: Phase) -> Vec<Mode> {
     match (op, phase) {
         (LogOp::Append, Phase::Before) => vec![Mode::Full, Mode::Refused, Mode::Hang],
         (LogOp::Append, _) => vec![Mode::AnswerLost, Mode::TakenByUs],
-        (LogOp::ReadAll, _) => vec![Mode::Eio, Mode::Stale, Mode::Miss],
+        (LogOp::ReadAll, _) => {
+            let (stale, gaps) = ((1..=8).map(Mode::Stale), (0..8).map(Mode::Gap));
+            [Mode::Eio].into_iter().chain(stale).chain(gaps).collect()
+        }
         (_, _) => vec![Mode::Eio],
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tidegate_protocol::plugin::{Call, ErrorKind};
 
-use super::effect::{Between, Category, DiskOp, LogOp, Mode, Phase, Said, What};
+use super::effect::{Between, Category, DiskOp, Mode, Phase, Said, What};
 use super::trace::{Appended, Fact, Kind, Loss, Stage};
 use super::view::View;
 
@@ -126,14 +126,13 @@ fn store_points() -> Vec<Point> {
             .and(E, "disk", |v| v.mode == Mode::Full && matches!(v.what, What::Disk { .. }))
             .and(E, "log elsewhere", |v| v.mode == Mode::Full && matches!(v.what, What::Log { .. })),
         point("F21", "newest record corrupt", &[C], |v| v.changed(Between::Corrupt)),
-        point("F22", "stale read", NO, |_| false)
-            .and(E, "", |v| v.mode == Mode::Stale && matches!(v.what, What::Log { op: LogOp::ReadAll, .. })),
+        point("F22", "stale read", NO, |_| false).and(E, "", |v| matches!(v.mode, Mode::Stale(_)) && v.left_out()),
         point("F23", "conditional put applied, answer lost, then \"already exists\" for our own object", NO, |_| false)
             .and(E, "taken by us", |v| v.mode == Mode::TakenByUs)
             .and(T, "", |v| v.mode == Mode::AnswerLost),
         point("F24", "a listing misses a fresh object", NO, |_| false)
             .and(E, "directory", |v| v.mode == Mode::Miss && matches!(v.what, What::Look { list: true, .. }))
-            .and(E, "log elsewhere", |v| v.mode == Mode::Miss && matches!(v.what, What::Log { .. }))
+            .and(E, "log elsewhere", |v| matches!(v.mode, Mode::Gap(_)) && v.left_out())
             .and(E, "orphans", |v| v.mode == Mode::Miss && v.is_call(Call::ListOrphans, before)),
         point("F25", "appended log cut between records", NO, |_| false)
             .and(C, "shorter", |v| v.changed(Between::Cut))

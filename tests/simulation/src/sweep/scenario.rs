@@ -4,10 +4,11 @@ use tidegate_protocol::coordinator;
 use tidegate_protocol::plugin::{AtomicScope, Call, Orphans};
 
 use super::bench::Tenant;
-use super::effect::{Between, Phase};
+use super::effect::{Between, DiskOp, Phase, What};
 use crate::dest::{Destination, Kind, Rejects};
 use crate::dice::Dice;
 use crate::host::{Numbers, SinkSpec, Spec};
+use crate::operator::Counter;
 use crate::source::{Mark, Pace, Rows, SimSource};
 use crate::store::SimStore;
 use crate::world::World;
@@ -35,6 +36,10 @@ pub(crate) struct Scenario {
     pub(crate) padding: usize,
     /// Two savepoints are asked for when the epoch of this number is sealed.
     pub(crate) savepoints_at: Option<u64>,
+    /// When the processes of `prelude` are dead, a person goes back to the first savepoint.
+    pub(crate) goes_back: bool,
+    /// These effects are disturbed, and no others; everything else is like that of another scenario.
+    pub(crate) only: Option<fn(&What) -> bool>,
     /// Processes that were killed before: at which call, at which point of it, the how manyth time.
     pub(crate) prelude: &'static [(Call, Phase, usize)],
     /// With `--quick`, every effect is disturbed that lies so far from the one before; 1: all.
@@ -55,6 +60,8 @@ pub(super) const PLAIN: Scenario = Scenario {
     slow_commit_ms: 0,
     padding: 0,
     savepoints_at: None,
+    goes_back: false,
+    only: None,
     prelude: &[],
     quick_stride: 7,
 };
@@ -179,7 +186,99 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         plugins: false,
         ..PLAIN
     },
+    Scenario {
+        name: "forked",
+        about: "a process was killed behind a savepoint: a person goes back to it",
+        build: forked,
+        savepoints_at: Some(1),
+        prelude: &[(Call::Commit, Phase::After, 4)],
+        goes_back: true,
+        ..PLAIN
+    },
+    Scenario {
+        name: "counted",
+        about: "columns, and a step in two subtasks whose state lies beside the log",
+        build: counted,
+        betweens: &[Between::Rescale(2)],
+        ..PLAIN
+    },
+    Scenario {
+        name: "part-by-part",
+        about: "commits of several participants, of which some are done, at destinations that can be asked or cannot",
+        build: part_by_part,
+        only: Some(|what| is_call(what, &[Call::Commit, Call::Reconcile])),
+        quick_stride: 1,
+        ..PLAIN
+    },
+    Scenario {
+        name: "left-by-many",
+        about: "work that participants of seven kinds of sinks had staged is given back",
+        build: many_kinds,
+        prelude: &[(Call::Prepare, Phase::After, 7)],
+        late: LATE_FOR_MANY,
+        only: Some(|what| is_call(what, GIVING_BACK)),
+        quick_stride: 1,
+        ..PLAIN
+    },
+    Scenario {
+        name: "left-twice",
+        about: "the same after two processes were killed, the second with an epoch committed",
+        build: many_kinds,
+        prelude: &[(Call::Prepare, Phase::After, 5), (Call::Prepare, Phase::After, 14)],
+        late: LATE_FOR_MANY,
+        only: Some(|what| is_call(what, GIVING_BACK)),
+        quick_stride: 1,
+        ..PLAIN
+    },
+    Scenario {
+        name: "released",
+        about: "one checkpoint kept: what older ones needed is released, at two kinds of sinks",
+        build: released,
+        late: &[2, 9, 25],
+        only: Some(|what| is_call(what, &[Call::Release])),
+        quick_stride: 1,
+        ..PLAIN
+    },
+    Scenario {
+        name: "segments",
+        about: "records so long that a segment goes with nearly every checkpoint",
+        build: retire,
+        plugins: false,
+        padding: 30_000,
+        only: Some(|what| matches!(what, What::Disk { op: DiskOp::Remove, .. })),
+        quick_stride: 1,
+        ..PLAIN
+    },
+    Scenario {
+        name: "grown-remote",
+        about: "a log in an object store that has grown before it is opened again",
+        build: remote,
+        power: false,
+        prelude: &[(Call::Commit, Phase::After, 3)],
+        only: Some(|what| matches!(what, What::Log { .. })),
+        quick_stride: 1,
+        ..PLAIN
+    },
+    Scenario {
+        name: "left-twice-remote",
+        about: "the same, by two processes",
+        build: remote,
+        power: false,
+        prelude: &[(Call::Commit, Phase::After, 1), (Call::Commit, Phase::Before, 2)],
+        only: Some(|what| matches!(what, What::Log { .. })),
+        quick_stride: 1,
+        ..PLAIN
+    },
 ];
+
+const GIVING_BACK: &[Call] = &[Call::Abandon, Call::ListOrphans];
+
+/// Where sinks are many, very many calls lie between a request and the staging that it might meet.
+const LATE_FOR_MANY: &[u32] = &[1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 121, 144, 169, 196];
+
+fn is_call(what: &What, wanted: &[Call]) -> bool {
+    matches!(what, What::Call { call, .. } if wanted.contains(call))
+}
 
 /// The scenario of that name.
 pub(crate) fn named(name: &str) -> Option<&'static Scenario> {
@@ -193,6 +292,8 @@ struct Build<'a> {
     batch: u32,
     pause_ms: u64,
     tasks: u32,
+    columns: bool,
+    operator: Option<(Counter, u32)>,
     sinks: Vec<(&'static str, Kind, u32, Rejects)>,
     dead_letter: bool,
     remote: bool,
@@ -218,6 +319,8 @@ impl<'a> Build<'a> {
             batch: 2,
             pause_ms: 20,
             tasks: 1,
+            columns: false,
+            operator: None,
             sinks: sinks.into_iter().map(|(name, kind, n)| (name, kind, n, Rejects::default())).collect(),
             dead_letter: false,
             remote: false,
@@ -240,8 +343,8 @@ impl<'a> Build<'a> {
             id: Spec::name(self.pipeline).expect("the names here are legal"),
             source,
             tasks: self.tasks,
-            columns: false,
-            operator: None,
+            columns: self.columns,
+            operator: self.operator,
             sinks: self.sinks.into_iter().map(sink).collect(),
             dead_letter: letters,
             settings: self.numbers,
@@ -259,6 +362,39 @@ fn kind(name: &'static str, change: impl FnOnce(&mut Kind)) -> Kind {
 
 fn per_participant() -> Kind {
     kind("per-participant", |kind| kind.scope = AtomicScope::Participant)
+}
+
+fn appends() -> Kind {
+    kind("append-only", |kind| {
+        kind.idempotent = false;
+        kind.scope = AtomicScope::Participant;
+    })
+}
+
+fn upserts() -> Kind {
+    kind("upsert", |kind| {
+        kind.upsert = true;
+        kind.scope = AtomicScope::Participant;
+    })
+}
+
+/// Cannot be asked what became of a commit.
+fn mute() -> Kind {
+    kind("not-asked-per-participant", |kind| {
+        kind.reconcile = false;
+        kind.scope = AtomicScope::Participant;
+    })
+}
+
+fn streams() -> Kind {
+    kind("streams", |kind| {
+        kind.streams = true;
+        kind.scope = AtomicScope::Participant;
+    })
+}
+
+fn announces() -> Kind {
+    kind("announced", |kind| kind.orphans = Orphans::DurableIntent)
 }
 
 fn small(world: &World) -> Vec<Tenant> {
@@ -280,17 +416,7 @@ fn remote(world: &World) -> Vec<Tenant> {
 }
 
 fn retire(world: &World) -> Vec<Tenant> {
-    let mut build = Build::new(
-        world,
-        vec![(
-            "one",
-            kind("streams", |kind| {
-                kind.streams = true;
-                kind.scope = AtomicScope::Participant;
-            }),
-            1,
-        )],
-    );
+    let mut build = Build::new(world, vec![("one", streams(), 1)]);
     build.marks = vec![vec![Mark::Good; 30]];
     build.batch = 1;
     build.numbers.protocol.retain_count = 1;
@@ -303,8 +429,7 @@ fn expiring(world: &World) -> Vec<Tenant> {
 }
 
 fn announced(world: &World) -> Vec<Tenant> {
-    let announces = kind("announced", |kind| kind.orphans = Orphans::DurableIntent);
-    vec![Build::new(world, vec![("one", announces, 2)]).done()]
+    vec![Build::new(world, vec![("one", announces(), 2)]).done()]
 }
 
 fn poison(world: &World) -> Vec<Tenant> {
@@ -340,4 +465,45 @@ fn tenants(world: &World) -> Vec<Tenant> {
     let mut other = Build::new(world, vec![("other", Kind::register(), 1)]);
     other.pipeline = "neighbour";
     vec![one, other.done()]
+}
+
+fn forked(world: &World) -> Vec<Tenant> {
+    let mut build = Build::new(world, vec![("one", Kind::register(), 1)]);
+    build.marks = vec![vec![Mark::Good; 12]];
+    vec![build.done()]
+}
+
+fn counted(world: &World) -> Vec<Tenant> {
+    let mut build = Build::new(world, vec![("one", Kind::register(), 1)]);
+    build.columns = true;
+    build.operator = Some((Counter::new(world).with_filler(6_000), 2));
+    vec![build.done()]
+}
+
+fn part_by_part(world: &World) -> Vec<Tenant> {
+    let mut build = Build::new(world, vec![("parts", per_participant(), 3), ("mute", mute(), 2)]);
+    build.marks = vec![vec![Mark::Good; 16]; 3];
+    build.tasks = 3;
+    vec![build.done()]
+}
+
+fn many_kinds(world: &World) -> Vec<Tenant> {
+    let sinks = vec![
+        ("listed", Kind::register(), 1),
+        ("parts", per_participant(), 2),
+        ("announced", announces(), 1),
+        ("streams", streams(), 1),
+        ("appended", appends(), 1),
+        ("upserted", upserts(), 2),
+        ("mute", mute(), 1),
+    ];
+    vec![Build::new(world, sinks).done()]
+}
+
+fn released(world: &World) -> Vec<Tenant> {
+    let mut build = Build::new(world, vec![("streams", streams(), 2), ("listed", Kind::register(), 1)]);
+    build.marks = vec![vec![Mark::Good; 24]];
+    build.batch = 1;
+    build.numbers.protocol.retain_count = 1;
+    vec![build.done()]
 }

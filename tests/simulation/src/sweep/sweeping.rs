@@ -12,7 +12,7 @@ use super::scenario::Scenario;
 use super::view::View;
 use crate::dice::Dice;
 
-/// So many effects after the last one belong to the start of a process, for two that start together.
+/// So many effects belong to the start of a process, for two that start together.
 const START: u64 = 24;
 /// Double crashes in recovery are drawn.
 const DRAWN: u64 = 3_000;
@@ -46,7 +46,7 @@ pub(crate) struct Summary {
     pub(crate) recoveries: u64,
     /// Of them, from an image of a power cut.
     pub(crate) images: u64,
-    /// Effects of undisturbed processes.
+    /// Effects of undisturbed processes that are to be disturbed.
     pub(crate) effects: u64,
     /// Scenarios in which nothing was left to disturb at the end.
     pub(crate) clean: u64,
@@ -85,9 +85,13 @@ enum Piece {
 /// It cannot be swept: undisturbed, it does not end well.
 pub(crate) fn sweep(scenario: &'static Scenario, extent: Extent) -> Result<Summary, String> {
     let dry = execution::dry(scenario)?;
+    let wanted = dry.effects.iter().filter(|what| scenario.only.is_none_or(|only| only(what))).count();
+    if wanted == 0 {
+        return Err("it has none of the effects that are to be disturbed".to_owned());
+    }
     let pieces = pieces(scenario, &dry, extent);
     let next = AtomicUsize::new(0);
-    let total = Mutex::new(Summary { effects: dry.effects.len() as u64, ..Summary::default() });
+    let total = Mutex::new(Summary { effects: wanted as u64, ..Summary::default() });
     let failed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..extent.threads.max(1) {
@@ -111,6 +115,12 @@ fn pieces(scenario: &Scenario, dry: &Dry, extent: Extent) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut steps = 0;
     for (effect, what) in (1..).zip(&dry.effects) {
+        if let Some(only) = scenario.only {
+            if only(what) {
+                pieces.push(Piece::Effect { effect, what: what.clone() });
+            }
+            continue;
+        }
         // Of kinds of effects that come very often a quick sweep takes some.
         // The disk's own points are met on the smallest scenario, and where segments are written again.
         let kept = match what {
@@ -131,9 +141,20 @@ fn pieces(scenario: &Scenario, dry: &Dry, extent: Extent) -> Vec<Piece> {
         pieces.extend((1..=count).step_by(stride).map(|effect| Piece::Nested { effect }));
     }
     let drawn = if extent.quick { DRAWN_QUICK } else { DRAWN } / 10;
-    pieces.extend((0..10).map(|at| Piece::Drawn { from: at * drawn, to: (at + 1) * drawn }));
+    if scenario.only.is_none() {
+        pieces.extend((0..10).map(|at| Piece::Drawn { from: at * drawn, to: (at + 1) * drawn }));
+    }
     pieces.push(Piece::Clean);
     pieces
+}
+
+/// Two hosts that start at once are held at these effects: every pair of their starts, and a grid over all the rest.
+fn together(one: u64, other: u64, quick: bool) -> bool {
+    let starting = one <= START && other <= START;
+    match quick {
+        true => starting && other % 5 == 1,
+        false => starting || (one.is_multiple_of(5) && other.is_multiple_of(7)),
+    }
 }
 
 struct Worker<'a> {
@@ -158,11 +179,12 @@ impl Worker<'_> {
         for mode in modes(self.scenario, what) {
             self.one(Plan { effect, mode, again: [None; 2] }, Some(what));
         }
-        if self.scenario.hosts && effect <= START {
-            let stride = if self.extent.quick { 5 } else { 1 };
-            for other in (1..=START).step_by(stride) {
+        if self.scenario.hosts {
+            for other in 1..=self.dry.effects.len() as u64 {
                 let mode = Mode::Together(u32::try_from(other).unwrap_or(1));
-                self.one(Plan { effect, mode, again: [None; 2] }, Some(what));
+                if together(effect, other, self.extent.quick) {
+                    self.one(Plan { effect, mode, again: [None; 2] }, Some(what));
+                }
             }
         }
     }

@@ -148,6 +148,8 @@ pub(crate) enum Fact {
         from: Option<u64>,
         ok: bool,
     },
+    /// A log was read, and not all of it was seen.
+    LeftOut(Host),
     /// Progress is told outside.
     Published {
         host: Host,

@@ -221,6 +221,11 @@ impl<'a> View<'a> {
             .any(|known| known.site.epoch().is_some_and(|e| !self.sealed.contains_key(&e)))
     }
 
+    /// A log was read without records that it has.
+    pub(crate) fn left_out(&self) -> bool {
+        self.later().iter().any(|fact| matches!(fact, Fact::LeftOut(_)))
+    }
+
     pub(crate) fn changed(&self, wanted: Between) -> bool {
         self.later().iter().any(|fact| matches!(fact, Fact::Changed(between) if *between == wanted))
     }

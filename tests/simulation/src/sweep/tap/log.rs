@@ -78,6 +78,16 @@ fn failed(why: &str) -> StoreError {
     StoreError::Io { file: "log".into(), doing: "use", detail: why.to_owned() }
 }
 
+/// Takes out what a reader does not see. False if the log is too short for that.
+fn leave_out(records: &mut Vec<Record>, mode: Mode) -> bool {
+    let from_the_end = |back: u32| records.len().checked_sub(back as usize);
+    match mode {
+        Mode::Stale(newest) => from_the_end(newest).map(|kept| records.truncate(kept)).is_some(),
+        Mode::Gap(behind) => from_the_end(behind + 1).map(|at| records.remove(at)).is_some(),
+        _ => false,
+    }
+}
+
 impl Log for TapLog {
     fn append(&mut self, record: &Record) -> AppendResult {
         if self.lost {
@@ -121,11 +131,11 @@ impl Log for TapLog {
         match self.effect(LogOp::ReadAll, Phase::Before) {
             Verdict::Go => self.inner.read_all(),
             Verdict::Dead => Err(failed("the process is dead")),
-            Verdict::Do(mode @ (Mode::Stale | Mode::Miss)) => {
+            Verdict::Do(mode @ (Mode::Stale(_) | Mode::Gap(_))) => {
                 let mut records = self.inner.read_all()?;
-                // Old by two records, or a listing that leaves out the newest.
-                let left = records.len().saturating_sub(if mode == Mode::Stale { 2 } else { 1 });
-                records.truncate(left);
+                if leave_out(&mut records, mode) {
+                    self.director.note(Fact::LeftOut(self.director.host()));
+                }
                 Ok(records)
             }
             Verdict::Do(_) => Err(failed("simulated")),

@@ -43,6 +43,36 @@ impl Source for TapSource {
         restored: Option<&SourceCut>,
         tasks: u32,
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        self.opened(restored, || self.inner.open(encoding, restored, tasks))
+    }
+
+    fn has_columns(&self) -> bool {
+        self.inner.has_columns()
+    }
+
+    fn open_columns(
+        &self,
+        plan: &ColumnsPlan,
+        restored: Option<&SourceCut>,
+        tasks: u32,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
+        self.opened(restored, || self.inner.open_columns(plan, restored, tasks))
+    }
+
+    fn committed(&self, cut: &SourceCut) {
+        if self.director.effect(What::Source { op: SourceOp::Committed }) == Verdict::Go {
+            self.director.note(Fact::Published { host: self.director.host(), rows: cut.rows });
+            self.inner.committed(cut);
+        }
+    }
+}
+
+impl TapSource {
+    fn opened(
+        &self,
+        restored: Option<&SourceCut>,
+        open: impl FnOnce() -> Result<Vec<Box<dyn Reader>>, SourceError>,
+    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         let host = self.director.host();
         let from = restored.and_then(furthest);
         let refuse = |error| {
@@ -58,31 +88,11 @@ impl Source for TapSource {
             let expected = "the rows up to the position of the checkpoint".to_owned();
             return refuse(SourceError::Configuration { key: "positions", expected });
         }
-        let readers = self.inner.open(encoding, restored, tasks)?;
+        let readers = open()?;
         self.director.note(Fact::SourceOpened { host, from, ok: true });
         let tap =
             |(task, inner)| Box::new(TapReader { inner, task, director: self.director.clone() }) as Box<dyn Reader>;
         Ok(readers.into_iter().enumerate().map(tap).collect())
-    }
-
-    fn has_columns(&self) -> bool {
-        self.inner.has_columns()
-    }
-
-    fn open_columns(
-        &self,
-        plan: &ColumnsPlan,
-        restored: Option<&SourceCut>,
-        tasks: u32,
-    ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
-        self.inner.open_columns(plan, restored, tasks)
-    }
-
-    fn committed(&self, cut: &SourceCut) {
-        if self.director.effect(What::Source { op: SourceOp::Committed }) == Verdict::Go {
-            self.director.note(Fact::Published { host: self.director.host(), rows: cut.rows });
-            self.inner.committed(cut);
-        }
     }
 }
 

@@ -116,6 +116,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         build: expiring,
         plugins: false,
         betweens: &[Between::Downtime],
+        quick_stride: 3,
         ..PLAIN
     },
     Scenario {
@@ -184,6 +185,7 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         about: "two pipelines in one process, each with a log of its own",
         build: tenants,
         plugins: false,
+        quick_stride: 3,
         ..PLAIN
     },
     Scenario {

@@ -2,6 +2,8 @@
 
 mod world;
 
+use std::collections::BTreeMap;
+
 use tidegate_protocol::coordinator::{Phase, Settings};
 use tidegate_protocol::event::{Effect, End, Event, Graph, Notice, Timer};
 use tidegate_protocol::history::CheckpointState;
@@ -10,7 +12,7 @@ use tidegate_protocol::plugin::{
     Abilities, Call, CallFault, ErrorKind, External, FaultKind, Orphan, OrphanPage, Orphans, Outcome, PluginError,
     Unsealed,
 };
-use tidegate_protocol::record::Body;
+use tidegate_protocol::record::{Body, MismatchPolicy};
 use world::drive::*;
 use world::host::{Host, fault, plugin_error, staged_file};
 use world::{World, abilities, settings, sink};
@@ -460,4 +462,42 @@ fn a_run_that_is_ending_asks_for_nothing_more() {
     assert!(host.take(|effect| releases(effect) || lists(effect)).is_none());
     host.settle(&mut world, everything);
     assert!(matches!(host.ended, Some(End::Restart(_))), "{:?}", host.ended);
+}
+
+/// The log is an older copy: it does not know that the second epoch is committed and the third one sealed.
+#[test]
+fn after_an_accepted_ahead_nothing_of_the_run_that_went_further_is_given_back() {
+    let (mut world, graph) = one_sink(abilities());
+    let mut first = started(&mut world, &graph, 1);
+    for _ in 0..2 {
+        first.epoch(&mut world, 4);
+        first.settle(&mut world, |_| false);
+    }
+    first.epoch(&mut world, 4);
+    first.settle(&mut world, commits);
+    drop(first);
+    let second = world.log.records.values().filter(|record| matches!(record.body, Body::Seal(_))).nth(1);
+    let kept = second.map(|record| record.slot).expect("two seals");
+    world.log.records.retain(|slot, _| *slot < kept);
+    let staged = world.destinations[&sink("a")].staged.clone();
+    assert!(!staged.is_empty());
+    let accepted = (sink("a"), ("d".to_owned(), "me".to_owned(), MismatchPolicy::AcceptDuplicates));
+    let accepting = Settings { mismatch: BTreeMap::from([accepted]), ..settings() };
+    let mut host = Host::start(&world, &graph, accepting, 2);
+    host.settle(&mut world, lists);
+    let listed = host.take(lists).expect("asked");
+    let Effect::ListOrphans { sink: at, .. } = listed else { panic!("{listed:?}") };
+    let orphan = |short: &String| Orphan { short: short.clone(), resource: staged_file(short), bytes: None };
+    let page = OrphanPage { orphans: staged.keys().map(orphan).collect(), next: None };
+    let notices = step(&mut host, Event::OrphansListed { sink: at, result: Ok(page) });
+    assert!(warned(&notices, "may have been sealed and committed"), "{notices:?}");
+    host.settle(&mut world, |_| false);
+    // What the run that accepted it leaves behind is its own again, and the next one gives it back.
+    host.epoch(&mut world, 2);
+    host.settle(&mut world, |effect| matches!(effect, Effect::InjectBarrier { .. }));
+    drop(host);
+    let last = started(&mut world, &graph, 3);
+    assert!(last.ended.is_none(), "{:?}", last.ended);
+    let destination = &world.destinations[&sink("a")];
+    assert_eq!((&destination.staged, &destination.violations), (&staged, &Vec::new()));
 }

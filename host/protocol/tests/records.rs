@@ -523,6 +523,48 @@ fn what_was_announced_outside_any_part_is_given_back_for_its_first_participant()
 }
 
 #[test]
+fn what_a_destination_that_is_ahead_may_have_committed_is_not_given_back() {
+    let announced = |hand: &Hand| {
+        let count = |parts: Vec<tidegate_protocol::plugin::Unsealed>| parts.len();
+        let (pipeline, a) = (pipeline(), sink("a"));
+        (count(hand.history.announced_and_left(&pipeline, &a)), count(hand.history.announced_and_kept(&pipeline, &a)))
+    };
+    let stranger = PartId::mint(&pipeline(), &sink("a"), run(7), Epoch(9), 0, 1);
+    let seen = |hand: &Hand| {
+        let last = |part: PartId| Position { last: vec![part], ..Position::default() };
+        [
+            // This very part; a later one of its run, while what is announced may lie between; of a run that is met there.
+            (last(hand.part("a", 1, 0)), (0, 1)),
+            (last(hand.part("a", 5, 0)), (0, 1)),
+            (last(stranger.clone()), (0, 1)),
+            (Position { fence: Some(run(7)), ..Position::default() }, (0, 1)),
+            (Position::default(), (1, 0)),
+        ]
+    };
+    for case in 0..5 {
+        let mut hand = Hand::new();
+        let part = hand.part("a", 1, 0);
+        hand.add(Body::Intent(intent(1, Some(&part), 1, "named")));
+        let (position, expected) = seen(&hand)[case].clone();
+        hand.add(decision("d", accept(MismatchPolicy::AcceptDuplicates)));
+        let Body::Open(opened) = under(None, &["d"]) else { panic!("an open record") };
+        hand.opened(8, Open { observed: BTreeMap::from([(sink("a"), position.clone())]), ..opened });
+        assert_eq!(announced(&hand), expected, "{position:?}");
+        let orphan = Orphan { short: part.short.clone(), resource: file("named"), bytes: None };
+        let standing = hand.history.orphan(&pipeline(), &sink("a"), &orphan);
+        let left = matches!(standing, OrphanStanding::Unsealed(_));
+        assert_eq!(left, expected == (1, 0), "{standing:?}");
+        // The run that accepted it is none of those, whatever is accepted again.
+        hand.add(Body::Intent(intent(2, Some(&hand.part("a", 1, 0)), 1, "own")));
+        hand.add(decision("d2", accept(MismatchPolicy::AcceptDuplicates)));
+        let Body::Open(opened) = under(None, &["d2"]) else { panic!("an open record") };
+        hand.opened(9, Open { observed: BTreeMap::from([(sink("a"), position)]), ..opened });
+        assert_eq!(announced(&hand), (expected.0 + 1, expected.1));
+        assert_eq!(hand.folded(), hand.history);
+    }
+}
+
+#[test]
 fn an_epoch_keeps_what_it_carries_on_although_it_wrote_no_rows() {
     let mut hand = Hand::new();
     let mut empty = hand.seal(1, &["a"]);

@@ -28,6 +28,9 @@ const TRIES: u32 = 3;
 /// What the host itself may need for a call beyond what the plugin is allowed.
 const GRACE: Duration = Duration::from_secs(5);
 
+/// Why nothing gives back what a log that is ahead of this one may have sealed.
+const MAY_BE_COMMITTED: &str = "may be committed: the destination had more than this log when somebody accepted that; look there before removing it";
+
 /// Something staged that no retained record explains.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -256,9 +259,14 @@ impl Found {
                 OrphanStanding::Unsealed(part) => {
                     add(resource, bytes, Some(part), true, "of an older run, never sealed, named by no record")
                 }
+                OrphanStanding::Elsewhere(part) => add(resource, bytes, Some(part), false, MAY_BE_COMMITTED),
             }
         }
-        for Unsealed { part, resources, .. } in state.history.announced_and_left(&pipeline, &sink) {
+        let left = state.history.announced_and_left(&pipeline, &sink).into_iter();
+        let left = left.map(|unsealed| (unsealed, true, "announced by an older run and never sealed"));
+        let kept = state.history.announced_and_kept(&pipeline, &sink).into_iter();
+        let kept = kept.map(|unsealed| (unsealed, false, MAY_BE_COMMITTED));
+        for (Unsealed { part, resources, .. }, removable, why) in left.chain(kept) {
             for resource in resources {
                 if !view.orphans.iter().any(|seen| seen.kind == resource.kind && seen.name == resource.name) {
                     let run = Some(part.run);
@@ -268,8 +276,8 @@ impl Found {
                         bytes: None,
                         run: run.map(|run| run.to_string()),
                         since: run.and_then(opened),
-                        removable: true,
-                        why: "announced by an older run and never sealed",
+                        removable,
+                        why,
                     });
                 }
             }

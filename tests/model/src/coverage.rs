@@ -65,7 +65,7 @@ branches! {
     // How the commit of an epoch goes on, by what was known before.
     DoubtToCommitted, DoubtToBlocked, DoubtStays, DoubtToSent, SentToCommitted, SentToDoubt, SentToBlocked,
     // Orphans.
-    OrphanNamed, OrphanForeign, OrphanNewest, OrphanSealed, OrphanUnsealed,
+    OrphanNamed, OrphanForeign, OrphanNewest, OrphanSealed, OrphanUnsealed, OrphanElsewhere,
     // What nobody waits for changes nothing.
     IgnoredObserved, IgnoredAppended, IgnoredFenced, IgnoredCommitAnswered, IgnoredReconciled, IgnoredOrphansListed,
     IgnoredAbandoned, IgnoredReleaseAnswered, IgnoredTasksOpened, IgnoredTimer, IgnoredPartPrepared, IgnoredSourceCut,
@@ -401,6 +401,7 @@ fn of_event(before: &Coordinator, event: &Event, reached: &mut Vec<Branch>) {
                     OrphanStanding::Newest(_) => B::OrphanNewest,
                     OrphanStanding::Sealed(_) => B::OrphanSealed,
                     OrphanStanding::Unsealed(_) => B::OrphanUnsealed,
+                    OrphanStanding::Elsewhere(_) => B::OrphanElsewhere,
                 }
             })),
         },

@@ -282,6 +282,10 @@ pub fn outside(
                 ensure(!facts.known.contains(&part.short), Promise::P2, || {
                     format!("`{part}` is sealed and is given back at sink `{name}`")
                 })?;
+                // Also where the log has lost its seal: somebody accepted what the destination shows.
+                ensure(!destination.has(part), Promise::P2, || {
+                    format!("`{part}` is committed and is given back at sink `{name}`")
+                })?;
             }
             Ok(())
         }

@@ -140,6 +140,17 @@ pub fn quick() -> Vec<Plan> {
                 StartKind::Accept(MismatchPolicy::ReplayFromDestination),
             ])
             .set(|plan| plan.probes = false),
+        // The log that is put back knows what was announced and not that it was sealed.
+        Plan::new(
+            "backup-announced",
+            vec![SinkPlan::able("a", 1).with(|can| can.orphans = Orphans::DurableIntent)],
+            &[1],
+        )
+        .allow(Spend::Backup, 1)
+        .allow(Spend::Restart, 1)
+        .allow(Spend::Decision, 1)
+        .starts(&[StartKind::Accept(MismatchPolicy::AcceptDuplicates)])
+        .set(|plan| plan.probes = false),
         // Repeated answers, timers and reports, which nobody waits for any more.
         Plan::new("repeated", vec![SinkPlan::able("a", 1)], &[1])
             .allow(Spend::Crash, 1)

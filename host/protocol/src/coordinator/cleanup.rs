@@ -1,6 +1,6 @@
 //! Giving back what older runs staged and never sealed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use super::{Coordinator, Phase};
@@ -83,9 +83,12 @@ impl Janitor {
 
 impl Coordinator {
     pub(super) fn begin_cleaning(&mut self) {
+        let mut kept = Vec::new();
         for (sink, janitor) in &mut self.janitors {
             janitor.todo.extend(self.history.announced_and_left(&self.pipeline, sink));
+            kept.push((sink.clone(), self.history.announced_and_kept(&self.pipeline, sink).len()));
         }
+        kept.into_iter().for_each(|(sink, parts)| self.tell_kept(&sink, parts));
         self.begin_listing();
         self.go_on_cleaning();
     }
@@ -164,11 +167,12 @@ impl Coordinator {
     /// person could wonder.
     fn sort_orphans(&mut self, sink: &SinkId, janitor: &mut Janitor, orphans: Vec<Orphan>) {
         let mut found: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
-        let mut strange = 0usize;
+        let (mut strange, mut elsewhere) = (0usize, BTreeSet::new());
         for orphan in orphans {
             match self.history.orphan(&self.pipeline, sink, &orphan) {
                 OrphanStanding::Unsealed(part) => found.entry(part).or_default().push(orphan.resource),
                 OrphanStanding::Foreign => strange += 1,
+                OrphanStanding::Elsewhere(part) => drop(elsewhere.insert(part)),
                 OrphanStanding::Named | OrphanStanding::Newest(_) | OrphanStanding::Sealed(_) => {}
             }
         }
@@ -177,8 +181,18 @@ impl Coordinator {
                 "sink `{sink}`: {strange} staged things carry no name of a run that this log knows; they are left alone"
             ));
         }
+        self.tell_kept(sink, elsewhere.len());
         let parts = found.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources });
         janitor.todo.extend(parts);
+    }
+
+    fn tell_kept(&mut self, sink: &SinkId, parts: usize) {
+        if parts > 0 {
+            self.warn(format!(
+                "sink `{sink}`: {parts} staged parts may have been sealed and committed before somebody accepted that the \
+                 destination has more than this log: they are not given back; see `tidegate orphans list`"
+            ));
+        }
     }
 
     pub(super) fn on_abandoned(&mut self, sink: &SinkId, result: Result<Vec<Outcome>, CallFault>) {

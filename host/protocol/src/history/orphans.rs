@@ -1,9 +1,9 @@
 //! What is found staged at a destination, compared with what the log knows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{History, Holder, IntentState, ResourceKey};
-use crate::ids::{PartId, PipelineId, SinkId};
+use crate::ids::{EpochRef, PartId, PipelineId, SinkId};
 use crate::plugin::{External, Orphan, Unsealed};
 
 /// What the log says to something that was found staged.
@@ -19,6 +19,9 @@ pub enum OrphanStanding {
     Sealed(PartId),
     /// Of an older run, never sealed, and nothing names it: it can be given back.
     Unsealed(PartId),
+    /// This log never sealed it, and a person accepted that a destination has more than this log knows: it may be sealed
+    /// elsewhere, and committed. It is left alone.
+    Elsewhere(PartId),
 }
 
 impl History {
@@ -34,13 +37,57 @@ impl History {
             OrphanStanding::Newest(part)
         } else if self.may_be_sealed(part.epoch_ref()) {
             OrphanStanding::Sealed(part)
+        } else if self.may_be_sealed_elsewhere(part.epoch_ref()) {
+            OrphanStanding::Elsewhere(part)
         } else {
             OrphanStanding::Unsealed(part)
         }
     }
 
+    /// Whether an epoch that this log never sealed may be sealed, and committed, all the same: of a run from before
+    /// somebody accepted that a destination has more than this log, which is then an older copy of the one that counted.
+    /// How far that run got there, and what a run that is met only at the destination has gone on from, nobody here knows.
+    pub fn may_be_sealed_elsewhere(&self, of: EpochRef) -> bool {
+        let mut met = BTreeSet::new();
+        for (run, node) in self.runs.iter().filter(|(_, node)| !node.open.under.is_empty()) {
+            for (sink, position) in &node.open.observed {
+                let seen = position.fence.iter().chain(position.last.iter().map(|part| &part.run));
+                for stranger in seen.filter(|seen| !self.runs.contains_key(seen)) {
+                    if met.insert(*stranger) && of.run < *run {
+                        return true;
+                    }
+                }
+                if position.last.iter().any(|part| part.run == of.run && !self.sealed_here(sink, part)) {
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether this log sealed this very part, as far as it still tells.
+    fn sealed_here(&self, sink: &SinkId, part: &PartId) -> bool {
+        match self.seal(part.epoch_ref()) {
+            Some(epoch) => epoch.parts(sink).contains(part),
+            None => self.may_be_sealed(part.epoch_ref()),
+        }
+    }
+
     /// Announcements of runs before the newest that no seal took over, by part.
     pub fn announced_and_left(&self, pipeline: &PipelineId, sink: &SinkId) -> Vec<Unsealed> {
+        let mut left = self.announced_and_unsealed(pipeline, sink);
+        left.retain(|unsealed| !self.may_be_sealed_elsewhere(unsealed.part.epoch_ref()));
+        left
+    }
+
+    /// Those of them that may be sealed, and committed, by another log: they are not given back.
+    pub fn announced_and_kept(&self, pipeline: &PipelineId, sink: &SinkId) -> Vec<Unsealed> {
+        let mut kept = self.announced_and_unsealed(pipeline, sink);
+        kept.retain(|unsealed| self.may_be_sealed_elsewhere(unsealed.part.epoch_ref()));
+        kept
+    }
+
+    fn announced_and_unsealed(&self, pipeline: &PipelineId, sink: &SinkId) -> Vec<Unsealed> {
         let mut parts: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
         for intent in self.intents.values() {
             let left =

@@ -78,10 +78,9 @@ pub(super) fn p2_sealed_before_visible_and_never_abandoned(evidence: &Evidence, 
                     }
                 }
                 Did::Abandoned { .. } if facts.excuses(sink).second_host => {}
-                // What only a copy of the log has sealed is unknown to this one, and a person accepted it.
+                // Also what only a copy of the log has sealed: somebody accepted what the destination shows.
                 Did::Abandoned { short, was_committed, .. }
-                    if (*was_committed && !facts.accepted_from_a_copy(sink, short))
-                        || facts.parts.contains_key(&(sink.clone(), short.clone())) =>
+                    if *was_committed || facts.parts.contains_key(&(sink.clone(), short.clone())) =>
                 {
                     let what = format!("{short} is sealed and was abandoned at sink `{sink}`");
                     found.push(violation("P2", entry.seq, what));

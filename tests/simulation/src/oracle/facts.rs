@@ -148,12 +148,6 @@ impl Facts {
         self.excuses.get(sink).cloned().unwrap_or_default()
     }
 
-    /// Whether a part is sealed in a copy of the log alone, and a person accepted what the destination holds.
-    pub fn accepted_from_a_copy(&self, sink: &SinkId, short: &str) -> bool {
-        let key = (sink.clone(), short.to_owned());
-        self.parts_anywhere.contains_key(&key) && !self.parts.contains_key(&key) && self.excuses(sink).accepted
-    }
-
     /// Whether a run does something with a log that was copied, and not with the one that counts.
     pub fn goes_on_elsewhere(&self, evidence: &Evidence, by: Option<RunId>, at: Seq) -> bool {
         let opened = by.map(|by| self.runs.get(&by).map(|(opened, ..)| *opened));

@@ -548,8 +548,10 @@ pub enum Refusal {
         sink: SinkId,
         /// How.
         mismatch: Mismatch,
-        /// Policies that would allow it.
+        /// Policies that would allow it now.
         policies: Vec<crate::record::MismatchPolicy>,
+        /// Why the destination cannot be replayed to although its checkpoint is there.
+        replay_waits: Option<Box<ReplayWaits>>,
     },
     /// The configuration does not fit the state; says what, and what to do.
     Graph(String),
@@ -559,6 +561,17 @@ pub enum Refusal {
     Guarantee(String),
     /// The log is not readable or contradicts itself.
     Log(String),
+}
+
+/// A sealed epoch that lies behind the point to which a replay would go back, and may still land.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ReplayWaits {
+    /// Where it has no end yet.
+    pub sink: SinkId,
+    /// Which.
+    pub of: EpochRef,
+    /// It waits for a person, who can give it up. Otherwise only a run can bring it to an end.
+    pub blocked: bool,
 }
 
 /// How log and destination disagree.

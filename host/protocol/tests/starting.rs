@@ -5,12 +5,12 @@ mod world;
 use std::collections::BTreeMap;
 
 use tidegate_protocol::coordinator::{Phase, Settings};
-use tidegate_protocol::event::{Effect, End, Event, Graph, Mismatch, Notice, Refusal, TaskFailure, Timer};
+use tidegate_protocol::event::{Effect, End, Event, Graph, Mismatch, Notice, Refusal, ReplayWaits, TaskFailure, Timer};
 use tidegate_protocol::ids::{EpochRef, Nonce, OperatorId, PipelineId, RunId, SinkId};
 use tidegate_protocol::plugin::{
     Abilities, AtomicScope, Call, CallFault, ErrorKind, FaultKind, Outcome, PluginError, Position,
 };
-use tidegate_protocol::record::{Blocked, Body, Choice, Decision, MismatchPolicy, Record};
+use tidegate_protocol::record::{Blocked, Body, Choice, Decision, EpochOutcome, MismatchPolicy, OutcomeEntry, Record};
 use world::drive::*;
 use world::host::{Host, fault};
 use world::{SharedLog, World, abilities, settings, sink};
@@ -366,9 +366,36 @@ fn a_replay_waits_until_nothing_behind_it_can_land_any_more() {
     let destination = world.destinations.get_mut(&sink("a")).expect("a");
     destination.committed.truncate(2);
     let replay = accepting("d", MismatchPolicy::ReplayFromDestination);
-    let refused = started_with(&mut world, &graph, replay.clone(), 2);
-    let Refusal::Fork(words) = refusal(&refused) else { panic!("{:?}", refused.ended) };
-    assert!(words.contains("sink `b`") && words.contains("resolve"), "{words}");
+    let second = seals(&world)[1];
+    // It is not offered, and asking for it all the same says the same.
+    for (nonce, settings) in [(2, settings()), (3, replay.clone())] {
+        let refused = started_with(&mut world, &graph, settings, nonce);
+        let Refusal::Mismatch { policies, replay_waits, .. } = refusal(&refused) else { panic!("{:?}", refused.ended) };
+        assert_eq!(*policies, [MismatchPolicy::AcceptLoss]);
+        let expected = ReplayWaits { sink: sink("b"), of: second, blocked: false };
+        assert_eq!(replay_waits.as_deref(), Some(&expected));
+    }
+    let history = world.log.fold();
+    let outcome = EpochOutcome::Blocked(Blocked::CannotAsk("m".to_owned()));
+    world.log.append(&Record {
+        slot: history.next_slot(),
+        run: history.newest_run().expect("a run"),
+        written_at: 1,
+        outcomes: vec![OutcomeEntry { sink: sink("b"), of: second, attempt: 1, outcome }],
+        body: Body::Outcomes,
+    });
+    let refused = started(&mut world, &graph, 4);
+    let Refusal::Mismatch { replay_waits, .. } = refusal(&refused) else { panic!("{:?}", refused.ended) };
+    assert!(replay_waits.as_ref().is_some_and(|waits| waits.blocked), "{replay_waits:?}");
+    // What the refusal then asks for is enough.
+    record_decision(&mut world, "no", Choice::GiveUp { sink: sink("b"), of: second });
+    let refused = started(&mut world, &graph, 5);
+    let Refusal::Mismatch { policies, replay_waits: None, .. } = refusal(&refused) else {
+        panic!("{:?}", refused.ended)
+    };
+    assert_eq!(*policies, [MismatchPolicy::AcceptLoss, MismatchPolicy::ReplayFromDestination]);
+    let back = started_with(&mut world, &graph, replay, 6);
+    assert_eq!((back.ended.is_none(), back.coordinator.status().phase), (true, Phase::Running), "{:?}", back.ended);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use tidegate_protocol::event::{End, Mismatch, Refusal, TaskFailure};
+use tidegate_protocol::event::{End, Mismatch, Refusal, ReplayWaits, TaskFailure};
 use tidegate_protocol::fault::Cause;
 use tidegate_protocol::ids::{EpochRef, PartId, SinkId};
 use tidegate_protocol::record::{Blocked, MismatchPolicy};
@@ -12,15 +12,16 @@ use crate::config::PipelineFile;
 use crate::faults::Directories;
 
 /// One line what happened, then how to go on.
-fn words(refusal: &Refusal, goes_back: bool) -> (String, Vec<String>) {
+fn words(refusal: &Refusal, named: &Named, goes_back: bool) -> (String, Vec<String>) {
     match refusal {
-        Refusal::Mismatch { sink, mismatch, policies } => {
+        Refusal::Mismatch { sink, mismatch, policies, replay_waits } => {
             let mut hints = vec!["nothing was changed, neither there nor here".to_owned()];
             hints.extend(
                 policies
                     .iter()
                     .map(|policy| format!("--accept {sink}={}: {}", policy_name(*policy), policy_meaning(*policy))),
             );
+            hints.extend(replay_waits.as_deref().map(|waits| replay_words(waits, sink, named)));
             hints.push(
                 "a policy is a decision with an id; an id that the log knows does nothing, see --decision-id".into(),
             );
@@ -75,6 +76,28 @@ fn policy_meaning(policy: MismatchPolicy) -> &'static str {
     }
 }
 
+/// Why the policy that sends again is not offered, and what comes first.
+fn replay_words(waits: &ReplayWaits, behind: &SinkId, named: &Named) -> String {
+    let ReplayWaits { sink, of, blocked } = waits;
+    let (file, epoch) = (named.file.display(), of.epoch);
+    let why = format!(
+        "{behind}={} cannot be taken yet: epoch {epoch} at sink `{sink}` is sealed and may still land behind that point; ",
+        policy_name(MismatchPolicy::ReplayFromDestination)
+    );
+    if *blocked {
+        why + &format!(
+            "look whether its rows are there; if they are not, give it up first, and the replay sends them: {}",
+            named.give_up_command(sink, *of)
+        )
+    } else {
+        why + &format!(
+            "only a run can end it: put the destination back to a newer state, or start with {behind}=accept-loss, which \
+             finishes it; what the destination lost is then sent again from a savepoint only (`tidegate run {file} --from \
+             NAME`), and with it what it kept"
+        )
+    }
+}
+
 /// Why an epoch waits for a person.
 pub fn blocked_words(blocked: &Blocked) -> String {
     match blocked {
@@ -104,8 +127,16 @@ impl Named {
 
     /// The command that decides about a blocked epoch.
     pub(crate) fn resolve_command(&self, sink: &SinkId, of: EpochRef) -> String {
+        self.resolve(sink, of, "retry|give-up")
+    }
+
+    fn give_up_command(&self, sink: &SinkId, of: EpochRef) -> String {
+        self.resolve(sink, of, "give-up")
+    }
+
+    fn resolve(&self, sink: &SinkId, of: EpochRef, choice: &str) -> String {
         let (file, replay) = (self.file.display(), if self.replays { " --replay" } else { "" });
-        format!("tidegate resolve {file}{replay} --sink {sink} --epoch {} --choice retry|give-up --by WHO", of.epoch)
+        format!("tidegate resolve {file}{replay} --sink {sink} --epoch {} --choice {choice} --by WHO", of.epoch)
     }
 }
 
@@ -155,7 +186,7 @@ pub(crate) fn end_words(end: &End, named: &Named, directories: &Directories, goe
                 other => (other.to_string(), vec![go_on.to_owned()]),
             }
         }
-        End::Refused(refusal) => words(refusal, goes_back),
+        End::Refused(refusal) => words(refusal, named, goes_back),
         End::Superseded(message) => (
             format!("a newer run owns the pipeline: {message}"),
             vec!["find the other process and stop one of the two".to_owned()],
@@ -201,12 +232,36 @@ mod tests {
             sink: SinkId::new("out").unwrap(),
             mismatch: Mismatch::Behind { destination: vec![], log: Some(EpochRef { run, epoch: Epoch(7) }) },
             policies: vec![MismatchPolicy::AcceptLoss, MismatchPolicy::ReplayFromDestination],
+            replay_waits: None,
         };
-        let (message, hints) = words(&refusal, false);
+        let named = Named { file: PathBuf::from("p.toml"), replays: false };
+        let (message, hints) = words(&refusal, &named, false);
         assert_eq!(
             message,
             "sink `out`: the destination is behind: it holds nothing, and the log's newest is epoch 7 of run 3"
         );
         assert!(hints[1].starts_with("--accept out=accept-loss: ") && hints[2].contains("=replay-from-destination: "));
+    }
+
+    #[test]
+    fn a_replay_that_is_not_possible_yet_is_told_with_what_comes_first() {
+        let of = EpochRef { run: RunId { number: 3, nonce: Nonce([0; 10]) }, epoch: Epoch(7) };
+        let named = Named { file: PathBuf::from("p.toml"), replays: false };
+        let hint = |blocked| {
+            let refusal = Refusal::Mismatch {
+                sink: SinkId::new("out").unwrap(),
+                mismatch: Mismatch::Behind { destination: vec![], log: Some(of) },
+                policies: vec![MismatchPolicy::AcceptLoss],
+                replay_waits: Some(Box::new(ReplayWaits { sink: SinkId::new("other").unwrap(), of, blocked })),
+            };
+            words(&refusal, &named, false).1[2].clone()
+        };
+        assert!(hint(true).ends_with("tidegate resolve p.toml --sink other --epoch 7 --choice give-up --by WHO"));
+        let on_its_way = hint(false);
+        assert!(
+            on_its_way.contains("epoch 7 at sink `other`") && on_its_way.contains("out=accept-loss"),
+            "{on_its_way}"
+        );
+        assert!(!on_its_way.contains("resolve"), "nothing is blocked: {on_its_way}");
     }
 }

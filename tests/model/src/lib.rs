@@ -4,6 +4,9 @@
 //! that do whatever a budget allows: crash, linger, lose answers, give them twice, late, or badly. `README.md` says what
 //! a state is, what is explored and what is not.
 
+// Errors of the protocol say everything that a person is told; they come once in a run.
+#![allow(clippy::result_large_err)]
+
 mod act;
 pub mod coverage;
 pub mod destination;

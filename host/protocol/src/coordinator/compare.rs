@@ -1,10 +1,9 @@
 //! Whether a destination stands where the log says it should.
 
-use crate::event::Mismatch;
-use crate::history::{CheckpointState, History, SealedEpoch, Standing};
+use crate::event::{Mismatch, ReplayWaits};
+use crate::history::{CheckpointState, History, SealedEpoch, SinkEpochState, Standing};
 use crate::ids::{EpochRef, PartId, RunId, SinkId, Slot};
 use crate::plugin::{AtomicScope, Position};
-use crate::record::MismatchPolicy;
 
 /// How `position` differs from what the log says, or `None`. `back_to` is the checkpoint that a fork goes back to.
 pub(super) fn compare(
@@ -44,24 +43,6 @@ pub(super) fn compare_unseen(history: &History, sink: &SinkId, back_to: Option<E
     left_behind.then_some(Mismatch::Ahead { destination: standing.newest, log: Some(from) })
 }
 
-/// The policies that would allow this mismatch.
-pub(super) fn policies(
-    history: &History,
-    sink: &SinkId,
-    scope: AtomicScope,
-    position: Option<&Position>,
-    mismatch: &Mismatch,
-) -> Vec<MismatchPolicy> {
-    match mismatch {
-        Mismatch::Ahead { .. } | Mismatch::Foreign { .. } => vec![MismatchPolicy::AcceptDuplicates],
-        Mismatch::Behind { .. } => {
-            let point = position.and_then(|position| replay_point(history, sink, scope, position));
-            let replay = point.map(|_| MismatchPolicy::ReplayFromDestination);
-            [Some(MismatchPolicy::AcceptLoss), replay].into_iter().flatten().collect()
-        }
-    }
-}
-
 /// The newest checkpoint that can be restored and at which the destination stands.
 pub(super) fn replay_point(
     history: &History,
@@ -76,6 +57,13 @@ pub(super) fn replay_point(
             && compare(history, sink, scope, position, Some(epoch.of)).is_none()
     };
     line.iter().find(fits).map(|epoch| epoch.of)
+}
+
+/// What may still land behind the point to which a replay would go back.
+pub(super) fn replay_waits(history: &History, from: EpochRef) -> Option<ReplayWaits> {
+    let (sink, of) = history.unended_behind(Some(from))?;
+    let blocked = matches!(history.outcome(&sink, of), Some(SinkEpochState::Blocked(..)));
+    Some(ReplayWaits { sink, of, blocked })
 }
 
 /// The run was opened here, or was met at the destination and accepted by a decision.

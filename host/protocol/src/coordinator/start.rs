@@ -235,24 +235,29 @@ impl Coordinator {
                 matches!(decision.choice, Choice::Accept { policy: MismatchPolicy::ReplayFromDestination, .. });
             let position = self.start.sinks.get(sink).and_then(|entry| entry.position.as_ref());
             let (true, Some(position)) = (replays, position) else { continue };
-            let Some(from) = compare::replay_point(&self.history, sink, self.scope(sink), position) else {
-                return Err(self.refuse(sink, mismatch));
+            return match compare::replay_point(&self.history, sink, self.scope(sink), position) {
+                Some(from) if compare::replay_waits(&self.history, from).is_none() => Ok(Some((from, decision))),
+                _ => Err(self.refuse(sink, mismatch)),
             };
-            if let Some((other, of)) = self.history.unended_behind(Some(from)) {
-                return Err(Refusal::Fork(format!(
-                    "sink `{sink}` stands at {from}, and {of} is sealed and not committed at sink `{other}`: it may \
-                     still land; decide on it with `resolve` first"
-                )));
-            }
-            return Ok(Some((from, decision)));
         }
         Ok(None)
     }
 
+    /// Offers what would be accepted, and nothing else.
     fn refuse(&self, sink: &SinkId, mismatch: Mismatch) -> Refusal {
         let position = self.start.sinks.get(sink).and_then(|entry| entry.position.as_ref());
-        let policies = compare::policies(&self.history, sink, self.scope(sink), position, &mismatch);
-        Refusal::Mismatch { sink: sink.clone(), mismatch, policies }
+        let behind = matches!(mismatch, Mismatch::Behind { .. });
+        // Who goes back to a checkpoint that was named goes back to no other.
+        let forks = check::pending_fork(&self.settings, &self.history).is_some();
+        let point = position
+            .filter(|_| behind && !forks)
+            .and_then(|position| compare::replay_point(&self.history, sink, self.scope(sink), position));
+        let replay_waits = point.and_then(|from| compare::replay_waits(&self.history, from));
+        let mut policies = vec![if behind { MismatchPolicy::AcceptLoss } else { MismatchPolicy::AcceptDuplicates }];
+        if point.is_some() && replay_waits.is_none() {
+            policies.push(MismatchPolicy::ReplayFromDestination);
+        }
+        Refusal::Mismatch { sink: sink.clone(), mismatch, policies, replay_waits: replay_waits.map(Box::new) }
     }
 
     pub(super) fn begin_fencing(&mut self) {

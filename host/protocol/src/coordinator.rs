@@ -119,6 +119,8 @@ pub struct Coordinator {
     nonce: Nonce,
     history: Arc<History>,
     now: u64,
+    /// The latest time at which a step was made while this epoch waited for its commit.
+    latest: BTreeMap<EpochRef, u64>,
     phase: Phase,
     run: Option<RunId>,
     append: append::Appender,
@@ -172,6 +174,7 @@ impl Coordinator {
             nonce,
             history: Arc::new(history),
             now: 0,
+            latest: BTreeMap::new(),
             phase: Phase::New,
             run: None,
             unrecorded: Vec::new(),
@@ -208,6 +211,7 @@ impl Coordinator {
         self.now = now_ms;
         self.take_in(event);
         self.go_on();
+        self.note_time();
         std::mem::take(&mut self.out)
     }
 

@@ -270,7 +270,15 @@ fn sink_guarantee(from: &SinkPromise, times: &Times, ceiling: Delivery) -> SinkG
             "sink `{sink}` cannot be fenced: a second host can commit an old epoch late; keep it to one host"
         ));
     }
+    if from.abilities.marker_retention.is_some() {
+        reasons.push(by_the_clock(sink, "the destination may have forgotten a commit", "that commit may land twice"));
+    }
     if let Some(ttl) = from.abilities.prepared_ttl {
+        reasons.push(by_the_clock(
+            sink,
+            "it may have dropped prepared work",
+            "it is told late that rows may be missing",
+        ));
         reasons.push(format!(
             "sink `{sink}` drops prepared work after {ttl} ms: an outage longer than that blocks its epochs"
         ));
@@ -299,6 +307,14 @@ fn sink_guarantee(from: &SinkPromise, times: &Times, ceiling: Delivery) -> SinkG
         reasons.push(format!("sink `{sink}`: rows can be seen before their epoch is sealed"));
     }
     SinkGuarantee { delivery, visibility, reasons }
+}
+
+/// What is timed by the host can be no surer than its clock.
+fn by_the_clock(sink: &SinkId, what: &str, otherwise: &str) -> String {
+    format!(
+        "sink `{sink}`: that {what} is told by this host's clock; set back while an epoch waits, by more than the log has \
+         seen pass since, {otherwise}: keep it in step"
+    )
 }
 
 #[cfg(test)]
@@ -375,7 +391,8 @@ mod tests {
         let mut abilities = able();
         (abilities.marker_retention, abilities.names_per_day) = (Some(1_000), Some(4_000));
         let guarantee = compute(&of(true, abilities));
-        assert_eq!((guarantee.delivery, guarantee.reasons), (Delivery::ExactlyOnce, Vec::new()));
+        assert_eq!(guarantee.delivery, Delivery::ExactlyOnce);
+        assert!(matches!(&guarantee.reasons[..], [clock] if clock.contains("clock")), "{:?}", guarantee.reasons);
     }
 
     #[test]
@@ -414,8 +431,8 @@ mod tests {
         abilities.prepared_ttl = Some(1_000);
         let guarantee = compute(&of(true, abilities));
         assert_eq!(guarantee.delivery, Delivery::ExactlyOnce);
-        assert_eq!(guarantee.reasons.len(), 2, "{:?}", guarantee.reasons);
-        assert!(guarantee.reasons[1].contains("for 77 ms"));
+        assert_eq!(guarantee.reasons.len(), 3, "{:?}", guarantee.reasons);
+        assert!(guarantee.reasons[0].contains("clock") && guarantee.reasons[2].contains("for 77 ms"));
     }
 
     #[test]

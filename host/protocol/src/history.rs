@@ -428,6 +428,14 @@ impl History {
         self.standings.get(sink).cloned().unwrap_or_default()
     }
 
+    /// The latest time that is recorded in this seal or behind it, in Unix milliseconds: so late it has been, whatever a
+    /// clock that was set back since says. What was recorded before may come from one that ran ahead, and says nothing.
+    pub fn latest_since(&self, epoch: &SealedEpoch) -> u64 {
+        let behind = self.runs.values().rev().take_while(|node| node.slot > epoch.slot).map(|node| node.opened_at);
+        let sealed = self.by_slot.range(epoch.slot..).filter_map(|(_, of)| self.epochs.get(of));
+        behind.chain(sealed.map(|epoch| epoch.sealed_at)).max().unwrap_or(epoch.sealed_at)
+    }
+
     /// The destination's position when the newest run was decided.
     pub fn observed(&self, sink: &SinkId) -> Option<&Position> {
         self.runs.values().next_back()?.open.observed.get(sink)

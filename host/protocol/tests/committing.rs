@@ -318,6 +318,46 @@ fn prepared_work_that_the_destination_may_have_dropped_is_not_sent_without_being
 }
 
 #[test]
+fn a_clock_that_was_set_back_does_not_bring_back_what_has_expired() {
+    // While the run goes on.
+    let (_, _, mut host, permit) = sealed_until(abilities(), Some(11_000));
+    host.now = 11_000;
+    host.tell(Event::Busy);
+    tried_again_at(&mut host, &permit, 2_000);
+    assert!(host.take(commits).is_none());
+    assert!(matches!(blocked(&host), Some(Blocked::Rejected(error)) if error.code == "expired"));
+    // Between two runs: the log has it from the one that was opened in time.
+    let (mut world, graph, first, _) = sealed_until(abilities(), Some(11_000));
+    drop(first);
+    let mut second = Host::start(&world, &graph, settings(), 2);
+    second.now = 12_000;
+    second.settle(&mut world, |effect| !matches!(effect, Effect::Observe { .. } | Effect::Append { .. }));
+    assert_eq!(world.log.fold().runs().len(), 2);
+    drop(second);
+    let mut third = Host::start(&world, &graph, settings(), 3);
+    third.now = 2_000;
+    third.settle(&mut world, everything);
+    let Some(End::Blocked { waiting }) = &third.ended else { panic!("{:?}", third.ended) };
+    assert!(matches!(&waiting[0].2, Blocked::Rejected(error) if error.code == "expired"), "{waiting:?}");
+}
+
+#[test]
+fn a_clock_that_once_ran_ahead_ages_nothing_that_was_sealed_after() {
+    let (mut world, graph) = one_sink(Abilities { marker_retention: Some(5_000), ..abilities() });
+    let mut early = Host::start(&world, &graph, settings(), 1);
+    early.now = 1_000_000;
+    early.settle(&mut world, everything);
+    drop(early);
+    let mut host = started(&mut world, &graph, 2);
+    host.epoch(&mut world, 2);
+    host.settle(&mut world, commits);
+    let permit = commit_of(&mut host);
+    answer(&mut host, &permit, Ok(vec![Outcome::NotCommitted; permit.committables().len()]));
+    host.timers();
+    assert_eq!(commit_of(&mut host).attempt(), 2);
+}
+
+#[test]
 fn what_is_done_does_not_expire() {
     let can = Abilities { atomic_scope: AtomicScope::Participant, ..abilities() };
     let (_, _, mut host, permit) = sealed_until(can, Some(11_000));

@@ -3,7 +3,7 @@
 //! What a call without a good answer did is not known (P4): it is asked about if the plugin can be asked, repeated if a
 //! repeat changes nothing, and left to a person otherwise. It is never taken for done, and never for failed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::{Coordinator, SinkStatus};
 use crate::event::{Effect, End, Notice, Timer};
@@ -174,6 +174,16 @@ impl Coordinator {
         }
     }
 
+    /// Remembers, for each epoch that waits, how late it has been since.
+    pub(super) fn note_time(&mut self) {
+        let waiting: BTreeSet<EpochRef> = self.lanes.values().flat_map(Lane::epochs).collect();
+        self.latest.retain(|of, _| waiting.contains(of));
+        for of in waiting {
+            let latest = self.latest.entry(of).or_insert(self.now);
+            *latest = self.now.max(*latest);
+        }
+    }
+
     /// The first sink at which so many epochs wait that no further one may be cut.
     pub(super) fn full_lane(&self) -> Option<&SinkId> {
         let full = |(sink, lane): &(&SinkId, &Lane)| lane.waiting() >= self.waiting_limit(sink);
@@ -260,16 +270,16 @@ impl Coordinator {
 
     /// Why a commit may not be sent any more, unless a person says so: the destination may have dropped what it would
     /// publish, or may have forgotten that it published it. A clock that runs ahead asks a person too early; it loses
-    /// and repeats nothing.
+    /// and repeats nothing. One that was set back counts as what this run or the log has seen since the seal.
     fn too_late(&self, sink: &SinkId, head: &Head, abilities: &Abilities) -> Option<Blocked> {
         let epoch = self.history.seal(head.of)?;
         let parts = || head.parts.iter().zip(epoch.committables(sink)).filter(|(part, _)| part.is_open());
         if self.history.was_told_to_retry(sink, head.of) {
             return None;
         }
-        if let Some(at) =
-            parts().filter_map(|(_, committable)| committable.expires_at).min().filter(|at| *at <= self.now)
-        {
+        let seen = self.latest.get(&head.of).copied().unwrap_or(0);
+        let now = self.now.max(seen).max(self.history.latest_since(epoch));
+        if let Some(at) = parts().filter_map(|(_, committable)| committable.expires_at).min().filter(|at| *at <= now) {
             return Some(Blocked::Rejected(PluginError {
                 kind: ErrorKind::Permanent,
                 code: "expired".to_owned(),
@@ -280,7 +290,7 @@ impl Coordinator {
             }));
         }
         let kept = abilities.marker_retention.filter(|_| head.attempt > 0)?;
-        (self.now.saturating_sub(epoch.sealed_at) >= kept).then(|| {
+        (now.saturating_sub(epoch.sealed_at) >= kept).then(|| {
             Blocked::CannotAsk(format!(
                 "the destination remembers commits for {kept} ms, which have passed since it may have been sent: that it \
                  does not know this one says nothing"

@@ -294,7 +294,7 @@ fn sink_guarantee(from: &SinkPromise, times: &Times, ceiling: Delivery) -> SinkG
     {
         reasons.push(format!(
             "sink `{sink}` bears {borne} new names a day, and {} participants that end an epoch every {} ms may make \
-             {made}: use fewer subtasks or a longer interval",
+             {made}; no row waits for that and nothing stops: use fewer subtasks or a longer interval",
             from.participants,
             times.interval_ms.unwrap_or(0)
         ));
@@ -375,7 +375,7 @@ mod tests {
             (|a| a.marker_survives_foreign_writers = false, Delivery::AtLeastOnce, "can erase its commit markers"),
             (|a| a.prepared_ttl = Some(7), Delivery::ExactlyOnce, "drops prepared work after 7 ms"),
             (|a| a.prepared_ttl = Some(7), Delivery::ExactlyOnce, "an older checkpoint may find its work gone"),
-            (|a| a.names_per_day = Some(3_999), Delivery::ExactlyOnce, "may make 4000"),
+            (|a| a.names_per_day = Some(3_999), Delivery::ExactlyOnce, "may make 4000; no row waits"),
         ];
         for (lack, delivery, words) in lacks {
             let mut abilities = able();

@@ -434,6 +434,7 @@ pub struct Abilities {
     /// How long a writer may stay without a call, in milliseconds; `None` = for ever.
     pub max_idle: Option<u64>,
     /// How many new names a day the destination bears, one for each participant and epoch with rows; `None` = any number.
+    /// What may be made is said in the guarantee; it is not counted, and no row waits for it.
     #[serde(default)]
     pub names_per_day: Option<u64>,
     /// How unsealed work is found.

@@ -104,7 +104,7 @@ pub fn quick() -> Vec<Plan> {
         Plan::new("fork", vec![SinkPlan::able("a", 1)], &[1, 1])
             .allow(Spend::Restart, 1)
             .allow(Spend::Decision, 1)
-            .faults(1, &[How::Late, How::Never])
+            .faults(1, &[How::Late, How::Never, How::Rejected])
             .starts(&[StartKind::Fork(MismatchPolicy::AcceptDuplicates), StartKind::Fork(MismatchPolicy::AcceptLoss)])
             .choices(&[Choosing::Fork(MismatchPolicy::AcceptDuplicates)]),
         Plan::new("backup", vec![SinkPlan::able("a", 1)], &[1, 1])
@@ -156,6 +156,10 @@ pub fn quick() -> Vec<Plan> {
             .allow(Spend::Crash, 1)
             .faults(1, &[How::Twice, How::DoneLost, How::NotDone])
             .set(|plan| plan.answers_travel = true),
+        Plan::new("repeated-over-epochs", vec![SinkPlan::able("a", 1)], &[1, 1])
+            .allow(Spend::Crash, 1)
+            .faults(1, &[How::Twice])
+            .set(|plan| (plan.max_waiting, plan.answers_travel, plan.probes) = (1, true, false)),
         // Giving back and releasing go wrong in every way.
         Plan::new("clean-up", vec![SinkPlan::able("a", 1)], &[1])
             .allow(Spend::Crash, 1)

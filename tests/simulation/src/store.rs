@@ -82,7 +82,7 @@ impl LogJournal {
 /// What a host leaves behind on its disk when it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
-    /// The process ended: all that it wrote can be read.
+    /// The process ended: all that it wrote can be read, and a later power cut can still take what was not flushed.
     Process,
     /// The power went: of what was not flushed anything may be there, in whole or in part.
     PowerCut,
@@ -184,11 +184,13 @@ impl SimStore {
         shared.crash_in = None;
         shared.bad_read = None;
         let Place::Local(disk) = &shared.place else { return };
-        let image = match ending {
-            Ending::Process => disk.visible(),
-            Ending::PowerCut => power_cut(disk, died_at.unwrap_or_else(|| disk.ops()), dice),
-        };
-        shared.put(image);
+        match ending {
+            Ending::Process => shared.place = Place::Local(disk.handed_on()),
+            Ending::PowerCut => {
+                let image = power_cut(disk, died_at.unwrap_or_else(|| disk.ops()), dice);
+                shared.put(image);
+            }
+        }
     }
 
     /// What lies on the disk now.

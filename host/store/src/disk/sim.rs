@@ -103,7 +103,7 @@ pub enum Fault {
     Full,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Sim {
     now: Image,
     base: Image,
@@ -170,6 +170,19 @@ impl SimDisk {
         sim.now.files.retain(|inode, _| named.contains(inode));
         sim.base = sim.now.clone();
         sim.ops.clear();
+    }
+
+    /// The same disk as the next process finds it: what was not flushed is seen, and a power cut can still take it. Who
+    /// holds this one changes nothing there.
+    pub fn handed_on(&self) -> Self {
+        let mut sim = self.lock().clone();
+        (sim.calls, sim.faults) = (0, BTreeMap::new());
+        let all_durable = sim.pending(sim.ops.len()).is_empty();
+        let next = Self { shared: Arc::new(Mutex::new(sim)) };
+        if all_durable {
+            next.forget();
+        }
+        next
     }
 
     /// Which of the first `done` things could be lost by a power cut right after them.

@@ -50,6 +50,35 @@ pub(super) fn p3_savepoints_are_confirmed_when_sealed(evidence: &Evidence, facts
     early.map(|(seq, of)| violation("P3", *seq, format!("a savepoint was confirmed before {of} was sealed"))).collect()
 }
 
+/// P8: a commit names what the destination holds before it; without that it cannot see that it stands elsewhere.
+pub(super) fn p8_a_commit_names_what_came_before(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (sink, seen) in &evidence.sinks {
+        let excuses = facts.excuses(sink);
+        if excuses.accepted || excuses.second_host {
+            continue;
+        }
+        // The oldest sealed part that certainly landed, and was not given up.
+        let landed = facts.marked.iter().filter(|((at, short), _)| at == sink && !excuses.lied.contains(short));
+        let landed = landed.filter_map(|(key, seq)| Some((facts.parts.get(key)?.of, *seq)));
+        let landed = landed.filter(|(of, _)| !facts.given_up.contains_key(&(sink.clone(), *of)));
+        let Some((oldest, since)) = landed.filter_map(|(of, seq)| Some((facts.seals.get(&of)?.slot, seq))).min() else {
+            continue;
+        };
+        for entry in seen.journal.entries.iter().filter(|entry| entry.seq > since) {
+            let Did::CommitCalled { parts, previous, .. } = &entry.did else { continue };
+            let behind = |part: &PartId| facts.seals.get(&part.epoch_ref()).is_some_and(|fact| fact.slot > oldest);
+            if previous.is_empty()
+                && let Some(part) = parts.iter().find(|part| behind(part))
+            {
+                let what = format!("{part} was to be committed at sink `{sink}` as if nothing were there before it");
+                found.push(violation("P8", entry.seq, what));
+            }
+        }
+    }
+    found
+}
+
 /// P4: where a repeat is not without effect, a commit that landed is sent again only after an answer that it had not.
 pub(super) fn p4_what_landed_is_not_sent_again_unasked(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tidegate_pipeline::observe::Moment;
 use tidegate_protocol::event::{End, Notice, TaskFailure};
 use tidegate_protocol::guarantee::Delivery;
+use tidegate_protocol::ids::{EpochRef, PartId};
 use tidegate_protocol::plugin::{AtomicScope, Call, ErrorKind, Outcome, PluginError};
 use tidegate_protocol::record::Blocked;
 use tidegate_simulation::dest::{Act, Destination, Did, Kind, Rejects};
@@ -229,6 +230,23 @@ async fn b57_a_lost_answer_of_a_commit_that_worked_repeats_nothing_at_any_kind()
         }
     }
     assert!(exact > 5, "{exact} kinds promise exactly once");
+
+    // Several epochs wait, go through one after the other, and the host dies before the log is told of any: the next one
+    // asks about each of them.
+    for scope in [AtomicScope::Participant, AtomicScope::Sink] {
+        let mut scene = Scene::of(Kind { idempotent: false, scope, ..Kind::register() });
+        scene.spec.settings.protocol.commit_tries = 100;
+        (1..=6).for_each(|nth| scene.out().script().plan(Call::Commit, nth, Act::Error(ErrorKind::Retryable)));
+        scene.out().script().plan(Call::Commit, 8, Act::CrashAfter);
+        scene.live_until_death().await;
+        let told = scene.history().unfinished(&sink_id("out")).len();
+        let parts = scene.staged_parts(scene.out());
+        let landed = parts.iter().filter(|part| scene.out().shows_committed(&part.short)).map(PartId::epoch_ref);
+        let landed: BTreeSet<EpochRef> = landed.collect();
+        assert!(told > 1 && landed.len() == 2, "two landed, and the log knows of neither: {told}, {landed:?}");
+        scene.finish().await;
+        scene.assert_each_row_once();
+    }
 }
 
 /// Enforced by `commit::read_answer`: `already-committed` for exactly this id is the end of it.

@@ -155,6 +155,15 @@ async fn b26_a_destination_that_another_log_filled_is_no_reason_to_skip_rows() {
     scene.told.clear();
     let end = scene.live_to_end().await;
     assert!(matches!(refused(&scene, end), Mismatch::Foreign { .. }), "P8: refused as foreign, loudly");
+
+    // Where nobody can fence, only the parts that are there tell of the other log.
+    let mut unfenced = Scene::of(Kind { fence: false, ..Kind::register() });
+    unfenced.finish().await;
+    unfenced.store = SimStore::object(&unfenced.world);
+    unfenced.told.clear();
+    let end = unfenced.live_to_end().await;
+    assert!(matches!(refused(&unfenced, end), Mismatch::Foreign { .. }), "P8: refused as foreign without a fence too");
+
     let decision = ("take-it-over".to_owned(), "a person".to_owned(), MismatchPolicy::AcceptDuplicates);
     scene.spec.settings.protocol.mismatch.insert(sink_id("out"), decision);
     scene.finish().await;

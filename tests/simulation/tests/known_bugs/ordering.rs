@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use tidegate_columns::transform::TransformOptions;
 use tidegate_pipeline::observe::Moment;
 use tidegate_protocol::coordinator::Settings;
 use tidegate_protocol::event::{End, Event, Notice, TaskFailure};
@@ -30,6 +31,22 @@ async fn b35_empty_parts_are_sealed_and_a_commit_that_does_not_get_on_is_an_alar
         history.checkpoints().map(|epoch| epoch.seal.sinks.values().map(|cut| cut.parts.len()).sum()).collect();
     assert!(!parts.is_empty() && parts.iter().all(|parts| *parts == 3), "P3: each seal holds all writers: {parts:?}");
     assert_eq!(alarms(&scene), 0, "no alarm where all gets on");
+
+    // Rows of which none reaches the sink: an epoch is sealed with nothing but how far the source was read.
+    let mut scene = Scene::register();
+    scene.spec.columns = true;
+    scene.spec.settings.interval_ms = 15;
+    let filter = TransformOptions { filter: Some("n >= 150".to_owned()), ..TransformOptions::default() };
+    let report = scene.live_changed(|pipeline| pipeline.sinks[0].shape.transform = Some(filter)).await;
+    assert_eq!(report.end, End::Finished);
+    let journal = scene.store.journal();
+    let seals = journal.durable().filter_map(|entry| match &entry.record.body {
+        Body::Seal(seal) => Some((seal.epoch.0, seal.sinks.values().all(|cut| cut.parts.iter().all(|p| p.rows == 0)))),
+        _ => None,
+    });
+    let (sealed, empty): (Vec<u64>, Vec<bool>) = seals.unzip();
+    assert!(sealed.iter().copied().eq(1..=sealed.len() as u64), "P3: an epoch was passed over: {sealed:?}");
+    assert!(empty.iter().filter(|empty| **empty).count() > 3, "P3: epochs without rows were not sealed: {sealed:?}");
 
     // Sealed, and the commit gets nowhere without an error: a person is told, at the sink and with the time.
     let mut scene = Scene::with(vec![("out", Kind::register()), ("quick", Kind::register())]);

@@ -305,7 +305,7 @@ impl Bench {
             ended = self.live(&director);
         }
         let ends: Vec<String> = ended.iter().map(shown).collect();
-        Err(format!("it does not come to its end; the last process: {}", ends.join("; ")))
+        Err(format!("P10: it does not come to its end; the last process: {}", ends.join("; ")))
     }
 
     fn mend(&mut self) {
@@ -319,7 +319,7 @@ impl Bench {
         let lied = mode == Mode::Lie || self.store_lied;
         let unexpected = |what: &str| Err(format!("{what}: {}", shown(ended)));
         match ended {
-            Ended::Stuck => unexpected("it hangs"),
+            Ended::Stuck => unexpected("P10: it hangs"),
             Ended::Report(End::Blocked { waiting }) => {
                 self.resolve(tenant, waiting, mode);
                 Ok(())
@@ -339,7 +339,7 @@ impl Bench {
                 if self.put_right() {
                     Ok(())
                 } else {
-                    unexpected("a start without faults is refused")
+                    unexpected("P6: a start without faults is refused")
                 }
             }
             Ended::Error(RunError::Spec(_)) => unexpected("the pipeline makes no sense"),

@@ -252,6 +252,14 @@ pub(crate) static SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "paged",
+        about: "positions so long that they lie beside the log",
+        build: paged,
+        plugins: false,
+        only: Some(|what| matches!(what, What::Disk { .. })),
+        ..PLAIN
+    },
+    Scenario {
         name: "grown-remote",
         about: "a log in an object store that has grown before it is opened again",
         build: remote,
@@ -423,6 +431,15 @@ fn retire(world: &World) -> Vec<Tenant> {
     build.batch = 1;
     build.numbers.protocol.retain_count = 1;
     vec![build.done()]
+}
+
+fn paged(world: &World) -> Vec<Tenant> {
+    let mut build = Build::new(world, vec![("one", Kind::register(), 1)]);
+    // What moves in each epoch stays in the record: so that something lies beside it, most must rest.
+    build.marks = vec![vec![Mark::Good; 2]; 6];
+    let mut tenant = build.done();
+    tenant.spec.source = tenant.spec.source.with_long_positions(9_000);
+    vec![tenant]
 }
 
 fn expiring(world: &World) -> Vec<Tenant> {

@@ -47,7 +47,8 @@ async fn b35_empty_parts_are_sealed_and_a_commit_that_does_not_get_on_is_an_alar
     let (sealed, empty): (Vec<u64>, Vec<bool>) = seals.unzip();
     assert!(sealed.iter().copied().eq(1..=sealed.len() as u64), "P3: an epoch was passed over: {sealed:?}");
     assert!(empty.iter().filter(|empty| **empty).count() > 3, "P3: epochs without rows were not sealed: {sealed:?}");
-    let first = scene.count(scene.out(), |did| matches!(did, Did::CommitCalled { previous, .. } if previous.is_empty()));
+    let first =
+        scene.count(scene.out(), |did| matches!(did, Did::CommitCalled { previous, .. } if previous.is_empty()));
     assert_eq!(first, 1, "P8: a commit behind epochs without rows still names what is there");
 
     // Sealed, and the commit gets nowhere without an error: a person is told, at the sink and with the time.

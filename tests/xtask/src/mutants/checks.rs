@@ -39,7 +39,7 @@ pub(crate) const CHECKS: [Check; 4] = [
     Check {
         name: "sweep",
         build: Build::Program("tidegate-simulation"),
-        arguments: &["sweep", "--quick", "--threads", "2"],
+        arguments: &["sweep", "--threads", "2"],
         counts: "\"recoveries\":",
     },
 ];

@@ -512,6 +512,18 @@ fn an_announcement_is_the_checkpoints_as_soon_as_its_part_or_its_resource_is_sea
 }
 
 #[test]
+fn giving_back_what_has_no_name_leaves_what_the_newest_run_announced() {
+    let mut hand = Hand::new();
+    hand.add(Body::Intent(intent(1, None, 1, "")));
+    hand.opened(2, open(None));
+    hand.add(Body::Intent(intent(2, None, 1, "")));
+    hand.add(released(&[""]));
+    let states: Vec<IntentState> = hand.history.intents().values().map(|intent| intent.state).collect();
+    assert_eq!(states, [IntentState::Closed, IntentState::Open]);
+    assert_eq!(hand.folded(), hand.history);
+}
+
+#[test]
 fn what_was_announced_outside_any_part_is_given_back_for_its_first_participant() {
     let mut hand = Hand::new();
     hand.add(Body::Intent(intent(1, None, 1, "loose")));

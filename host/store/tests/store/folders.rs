@@ -137,6 +137,8 @@ struct Short {
     reads: Arc<AtomicU64>,
     /// A file that no listing shows.
     hidden: Option<String>,
+    /// What is hidden cannot be read either.
+    unreadable: bool,
 }
 
 impl Disk for Short {
@@ -146,6 +148,9 @@ impl Disk for Short {
         Ok(entries)
     }
     fn read(&mut self, path: &str, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        if self.unreadable && self.hidden.as_deref() == Some(path) {
+            return Err(io::Error::other("simulated device failure"));
+        }
         let mut bytes = self.disk.read(path, offset, len)?;
         if self.reads.fetch_sub(1, Ordering::Relaxed) == 1 {
             bytes.truncate(bytes.len() / 2);
@@ -184,7 +189,7 @@ fn a_file_that_becomes_shorter_while_it_is_read_is_damage_at_every_read() {
     for nth in 1.. {
         let reads = Arc::new(AtomicU64::new(nth));
         let disk = SimDisk::from_image(image.clone());
-        let disk = Short { disk, reads: Arc::clone(&reads), hidden: None };
+        let disk = Short { disk, reads: Arc::clone(&reads), hidden: None, unreadable: false };
         let read = LocalLog::open_on(Box::new(disk), Path::new(DIR), small()).and_then(|mut log| log.read_all());
         if reads.load(Ordering::Relaxed) as i64 > 0 {
             assert_eq!(read.unwrap(), records, "no read was short");
@@ -211,7 +216,8 @@ fn f24_a_segment_that_a_listing_leaves_out_is_missed_whichever_it_is() {
         assert!(count == 3 || segments.len() > 2, "{segments:?}");
         for hidden in segments {
             let disk = SimDisk::from_image(image.clone());
-            let blind = Short { disk: disk.clone(), reads: Arc::default(), hidden: Some(hidden.clone()) };
+            let blind =
+                Short { disk: disk.clone(), reads: Arc::default(), hidden: Some(hidden.clone()), unreadable: false };
             match LocalLog::open_on(Box::new(blind), Path::new(DIR), small()) {
                 Err(StoreError::MissingFile { .. }) => {}
                 other => panic!("{hidden}: {other:?}"),
@@ -257,4 +263,15 @@ fn a_folder_is_made_once_and_nothing_else_passes_for_it() {
     std::fs::write(dir.path().join("state"), b"").unwrap();
     assert_eq!(disk.make_folder("state").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(disk.make_folder("not/there").unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn f24_an_empty_listing_beside_a_first_segment_that_cannot_be_read_is_no_new_log() {
+    let image = crate::support::image_of(&script(3));
+    let hidden = image.paths().into_iter().find(|path| path.starts_with("log/"));
+    let disk = SimDisk::from_image(image);
+    let blind = Short { disk: disk.clone(), reads: Arc::default(), hidden, unreadable: true };
+    let refused = LocalLog::open_on(Box::new(blind), Path::new(DIR), small()).err();
+    assert!(matches!(&refused, Some(StoreError::Io { doing: "read", .. })), "{refused:?}");
+    assert_eq!(open_on(&disk).unwrap().read_all().unwrap(), script(3), "nothing was changed");
 }

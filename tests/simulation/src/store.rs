@@ -411,6 +411,10 @@ impl Disk for FaultyDisk {
         self.before_change()?;
         self.disk.make_folder(folder)
     }
+    fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.before_change()?;
+        self.disk.remove_folder(folder)
+    }
     fn flush_folder(&mut self, folder: &str) -> io::Result<()> {
         self.before_change()?;
         self.disk.flush_folder(folder)

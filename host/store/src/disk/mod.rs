@@ -76,6 +76,12 @@ pub trait Disk: Send {
     /// Something else has that name, or the device failed.
     fn make_folder(&mut self, folder: &str) -> io::Result<()>;
 
+    /// Removes a folder in which nothing is.
+    ///
+    /// # Errors
+    /// Something is in it, it is not there, or the device failed.
+    fn remove_folder(&mut self, folder: &str) -> io::Result<()>;
+
     /// Makes a folder's names durable. The empty name is the directory itself.
     ///
     /// # Errors

@@ -127,6 +127,10 @@ impl Disk for RealDisk {
         }
     }
 
+    fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.dir.remove_dir(folder)
+    }
+
     fn flush_folder(&mut self, folder: &str) -> io::Result<()> {
         let folder = if folder.is_empty() { "." } else { folder };
         // A descriptor opened with O_PATH, as cap-std's may be, cannot be flushed: open it for reading.

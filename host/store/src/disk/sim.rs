@@ -67,6 +67,11 @@ pub enum Op {
         /// Which.
         path: String,
     },
+    /// A folder was removed.
+    RemoveFolder {
+        /// Which.
+        folder: String,
+    },
     /// A folder was made.
     MakeFolder {
         /// Which.
@@ -271,6 +276,9 @@ impl Image {
             (Op::MakeFolder { folder }, _) => {
                 self.folders.insert(folder.clone());
             }
+            (Op::RemoveFolder { folder }, _) => {
+                self.folders.remove(folder);
+            }
             (Op::Flush { .. } | Op::FlushFolder { .. }, _) => {}
         }
     }
@@ -293,7 +301,9 @@ impl Sim {
                 Op::Create { path, .. } | Op::Rename { to: path, .. } | Op::Remove { path } => {
                     first_folder_flush(&ops[at..], folder_of(path))
                 }
-                Op::MakeFolder { folder } => first_folder_flush(&ops[at..], folder_of(folder)),
+                Op::MakeFolder { folder } | Op::RemoveFolder { folder } => {
+                    first_folder_flush(&ops[at..], folder_of(folder))
+                }
                 Op::Flush { .. } | Op::FlushFolder { .. } => Some(true),
             };
             flushed != Some(true)
@@ -427,6 +437,21 @@ impl Disk for SimDisk {
         if !sim.now.folders.contains(folder) {
             sim.run(Op::MakeFolder { folder: folder.to_owned() });
         }
+        Ok(())
+    }
+
+    fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        let mut sim = self.lock();
+        if let Some(fault) = sim.fault() {
+            return Err(error(fault));
+        }
+        if !sim.now.folders.contains(folder) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if sim.now.names.keys().any(|path| folder_of(path) == folder) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        sim.run(Op::RemoveFolder { folder: folder.to_owned() });
         Ok(())
     }
 

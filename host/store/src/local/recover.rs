@@ -25,6 +25,15 @@ impl LocalLog {
         let io = |path: &str, doing, error: &std::io::Error| StoreError::io(dir.join(path), doing, error);
         for folder in [LOG_FOLDER, STATE_FOLDER] {
             disk.make_folder(folder).map_err(|error| io(folder, "create", &error))?;
+            // One that nothing was ever put into may be there only to see: the flush that was to keep it may have failed.
+            if disk.list(folder).map_err(|error| io(folder, "list", &error))?.is_empty() {
+                match disk.remove_folder(folder) {
+                    Ok(()) => disk.make_folder(folder).map_err(|error| io(folder, "create", &error))?,
+                    // The listing left something out: what is read next finds out what.
+                    Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
+                    Err(error) => return Err(io(folder, "remove", &error)),
+                }
+            }
         }
         disk.flush_folder("").map_err(|error| io("", "flush", &error))?;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tidegate_protocol::positions::Positions;
 use tidegate_protocol::record::{Body, StateChunk, StateRef};
 use tidegate_store::codec::MAX_PAYLOAD;
-use tidegate_store::disk::sim::{Fault, SimDisk};
+use tidegate_store::disk::sim::{Fate, Fault, SimDisk};
 use tidegate_store::disk::{Disk, Entry, RealDisk};
 use tidegate_store::state::{LOAD_LIMIT, chunk_of, load};
 use tidegate_store::{AppendResult, LocalLog, Log, MemoryLog, OpenOptions, StoreError};
@@ -175,6 +175,9 @@ impl Disk for Short {
     fn make_folder(&mut self, folder: &str) -> io::Result<()> {
         self.disk.make_folder(folder)
     }
+    fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.disk.remove_folder(folder)
+    }
     fn flush_folder(&mut self, folder: &str) -> io::Result<()> {
         self.disk.flush_folder(folder)
     }
@@ -274,4 +277,20 @@ fn f24_an_empty_listing_beside_a_first_segment_that_cannot_be_read_is_no_new_log
     let refused = LocalLog::open_on(Box::new(blind), Path::new(DIR), small()).err();
     assert!(matches!(&refused, Some(StoreError::Io { doing: "read", .. })), "{refused:?}");
     assert_eq!(open_on(&disk).unwrap().read_all().unwrap(), script(3), "nothing was changed");
+}
+
+#[test]
+fn f16_f20_folders_whose_first_flush_failed_are_made_anew() {
+    for at in 0..8 {
+        for fault in [Fault::Eio, Fault::Full] {
+            let disk = SimDisk::new();
+            disk.fail_after(at, fault);
+            drop(open_on(&disk));
+            // The next process sees the folders, and a power cut may still take them.
+            let disk = disk.handed_on();
+            append_all(&mut open_on(&disk).unwrap(), &script(3));
+            let left = SimDisk::from_image(disk.crash(disk.ops(), |_| Fate::Lost));
+            assert_eq!(open_on(&left).unwrap().read_all().unwrap(), script(3), "call {at}");
+        }
+    }
 }

@@ -93,6 +93,10 @@ impl Disk for TapDisk {
         self.change(DiskOp::MakeFolder, folder, |disk| disk.make_folder(folder))
     }
 
+    fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.change(DiskOp::MakeFolder, folder, |disk| disk.remove_folder(folder))
+    }
+
     fn flush_folder(&mut self, folder: &str) -> io::Result<()> {
         self.change(DiskOp::FlushFolder, folder, |disk| disk.flush_folder(folder))
     }

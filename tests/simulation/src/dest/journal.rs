@@ -1,8 +1,8 @@
 //! What really happened at a destination: written by the destination itself, read by the oracles.
 
 use bytes::Bytes;
-use tidegate_protocol::ids::{PartId, RunId};
-use tidegate_protocol::plugin::{Call, External, Outcome, Position};
+use tidegate_protocol::ids::{KeyRange, PartId, RunId};
+use tidegate_protocol::plugin::{Call, External, Outcome, Position, WriterState};
 
 use crate::world::Seq;
 
@@ -31,6 +31,13 @@ pub enum Did {
     Began {
         /// Which.
         part: PartId,
+    },
+    /// A writer was opened with what the checkpoint kept for it.
+    Restored {
+        /// Its keys.
+        range: KeyRange,
+        /// What it was given.
+        states: Vec<WriterState>,
     },
     /// A part was prepared; its rows wait.
     Staged {

@@ -252,9 +252,11 @@ impl Writer for SimWriter {
         &'a mut self,
         ctx: &'a CallContext,
         range: KeyRange,
-        _restored: &'a [WriterState],
+        restored: &'a [WriterState],
     ) -> BoxFuture<'a, Result<(), CallFault>> {
         Box::pin(async move {
+            let given = Did::Restored { range, states: restored.to_vec() };
+            self.caller.destination.lock().write_down(Some(ctx.run), given);
             self.caller.make(Call::Open, |_| Ok(()), |_, ()| ()).await?;
             self.range = range;
             // A stream of its own in every run: what an older run named is knowledge, not a handle.

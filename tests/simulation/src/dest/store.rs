@@ -468,6 +468,7 @@ fn name(part: &PartId) -> String {
 fn shown(did: &Did) -> String {
     match did {
         Did::Began { part } => format!("begin {}", name(part)),
+        Did::Restored { range, states } => format!("opened for {range:?} with {} states", states.len()),
         Did::Staged { part, rows, .. } => format!("prepared {} with {} rows", name(part), rows.len()),
         Did::Visible { part, rows, early, .. } => {
             format!("{} rows of {} can be seen{}", rows.len(), name(part), if *early { " early" } else { "" })

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidegate_protocol::ids::{EpochRef, PartId, RunId, SinkId, Slot};
-use tidegate_protocol::plugin::{Outcome, WriterState};
+use tidegate_protocol::ids::{EpochRef, KeyRange, PartId, RunId, SinkId, Slot};
+use tidegate_protocol::plugin::{AtomicScope, Outcome, WriterState};
 use tidegate_protocol::record::{Body, CutReason, PartCut};
 
-use super::facts::Facts;
+use super::facts::{Facts, SealFact};
 use super::{Evidence, Violation};
 use crate::dest::{Did, Entry};
 use crate::world::Seq;
@@ -50,28 +50,85 @@ pub(super) fn p3_savepoints_are_confirmed_when_sealed(evidence: &Evidence, facts
     early.map(|(seq, of)| violation("P3", *seq, format!("a savepoint was confirmed before {of} was sealed"))).collect()
 }
 
+/// P6: a writer gets back what the checkpoint keeps for its keys, and nothing else.
+pub(super) fn p6_writers_get_back_what_was_kept(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (sink, seen) in &evidence.sinks {
+        for Entry { seq, by, did } in &seen.journal.entries {
+            let (Did::Restored { range, states }, Some(run)) = (did, by) else { continue };
+            // Of a run that only a copy of the log knows nothing can be said.
+            let Some((_, _, open)) = facts.runs.get(run) else { continue };
+            let seal = open.parent.and_then(|parent| facts.seals.get(&parent)).and_then(SealFact::seal);
+            let parts = seal.and_then(|seal| seal.sinks.get(sink)).map(|cut| &cut.parts[..]).unwrap_or_default();
+            let owned = |part: &PartCut| part.range.shared(*range);
+            let same =
+                |one: &WriterState, other: &WriterState| (one.version, &one.body) == (other.version, &other.body);
+            let holds = |all: &[WriterState], state: &WriterState, keys: KeyRange| {
+                all.iter().any(|other| same(other, state) && other.range.shared(keys) == Some(keys))
+            };
+            for part in parts {
+                let Some(owned) = owned(part) else { continue };
+                let due = part.state.iter().filter_map(|state| Some((state, state.range.shared(owned)?)));
+                if let Some((_, keys)) = due.clone().find(|(state, keys)| !holds(states, state, *keys)) {
+                    let what = format!("run {run} opened a writer of sink `{sink}` without the state of {keys:?}");
+                    found.push(violation("P6", *seq, what));
+                }
+                let given = states.iter().filter_map(|state| Some((state, state.range.shared(owned)?)));
+                if let Some((_, keys)) = given.clone().find(|(state, keys)| !holds(&part.state, state, *keys)) {
+                    let what = format!("run {run} opened a writer of sink `{sink}` with outdated state of {keys:?}");
+                    found.push(violation("P6", *seq, what));
+                }
+            }
+            if parts.is_empty() && !states.is_empty() {
+                found.push(violation("P6", *seq, format!("run {run} gave sink `{sink}` state that nothing keeps")));
+            }
+        }
+    }
+    found
+}
+
 /// P8: a commit names what the destination holds before it; without that it cannot see that it stands elsewhere.
 pub(super) fn p8_a_commit_names_what_came_before(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
     for (sink, seen) in &evidence.sinks {
         let excuses = facts.excuses(sink);
-        if excuses.accepted || excuses.second_host {
+        // What a plugin lied about the host believes to be there, and names.
+        if excuses.accepted || excuses.second_host || !excuses.lied.is_empty() {
             continue;
         }
-        // The oldest sealed part that certainly landed, and was not given up.
-        let landed = facts.marked.iter().filter(|((at, short), _)| at == sink && !excuses.lied.contains(short));
-        let landed = landed.filter_map(|(key, seq)| Some((facts.parts.get(key)?.of, *seq)));
-        let landed = landed.filter(|(of, _)| !facts.given_up.contains_key(&(sink.clone(), *of)));
-        let Some((oldest, since)) = landed.filter_map(|(of, seq)| Some((facts.seals.get(&of)?.slot, seq))).min() else {
-            continue;
-        };
-        for entry in seen.journal.entries.iter().filter(|entry| entry.seq > since) {
+        // Parts that certainly landed and were not given up, since when, in the order of their seals.
+        let mut landed: Vec<(Slot, EpochRef, Seq)> = Vec::new();
+        for ((at, short), seq) in facts.marked.iter().filter(|((at, _), _)| at == sink) {
+            let Some(of) = facts.parts.get(&(at.clone(), short.clone())).map(|sealed| sealed.of) else { continue };
+            let Some(fact) = facts.seals.get(&of) else { continue };
+            if !facts.given_up.contains_key(&(sink.clone(), of)) {
+                landed.push((fact.slot, of, *seq));
+            }
+        }
+        landed.sort_unstable();
+        for entry in &seen.journal.entries {
             let Did::CommitCalled { parts, previous, .. } = &entry.did else { continue };
-            let behind = |part: &PartId| facts.seals.get(&part.epoch_ref()).is_some_and(|fact| fact.slot > oldest);
-            if previous.is_empty()
-                && let Some(part) = parts.iter().find(|part| behind(part))
-            {
+            let Some((part, at)) = parts.iter().find_map(|p| Some((p, facts.seals.get(&p.epoch_ref())?.slot))) else {
+                continue;
+            };
+            let before: Vec<_> = landed.iter().filter(|(slot, _, seq)| *slot < at && *seq < entry.seq).collect();
+            if previous.is_empty() && !before.is_empty() {
                 let what = format!("{part} was to be committed at sink `{sink}` as if nothing were there before it");
+                found.push(violation("P8", entry.seq, what));
+            }
+            // What the same run committed before it knows for certain, of each participant the newest.
+            let mut newest: BTreeMap<u32, &PartId> = BTreeMap::new();
+            for (_, of, _) in before.iter().filter(|(_, of, _)| of.run == part.run) {
+                let sealed = facts.seals.get(of).and_then(SealFact::seal).and_then(|seal| seal.sinks.get(sink));
+                let sealed = sealed.into_iter().flat_map(|cut| &cut.parts).filter_map(|cut| cut.committable.as_ref());
+                if seen.kind.scope == AtomicScope::Sink {
+                    newest.clear();
+                }
+                newest.extend(sealed.map(|committable| (committable.part.ordinal, &committable.part)));
+            }
+            if let Some(missing) = newest.into_values().find(|part| !previous.contains(part)) {
+                let what =
+                    format!("the commit of {part} at sink `{sink}` does not name {missing}, which came before it");
                 found.push(violation("P8", entry.seq, what));
             }
         }

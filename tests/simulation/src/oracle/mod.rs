@@ -142,6 +142,7 @@ pub fn judge(evidence: &Evidence) -> Vec<Violation> {
     found.extend(conduct::p5_state_is_kept_with_what_it_speaks_of(evidence, &facts));
     found.extend(conduct::p5_released_names_are_not_used_again(evidence));
     found.extend(conduct::p6_savepoints_stay(evidence));
+    found.extend(conduct::p6_writers_get_back_what_was_kept(evidence, &facts));
     found.extend(conduct::p8_a_commit_names_what_came_before(evidence, &facts));
     found.extend(conduct::p10_dead_instances_rest(evidence));
     found

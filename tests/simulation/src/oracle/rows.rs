@@ -56,6 +56,23 @@ fn letter_of(row: &[u8]) -> Option<Letter> {
     Some((sink, row_id(text.as_bytes())?))
 }
 
+/// P12: who takes letters up again takes each id once, so no two rows may share one.
+fn letters_of_one_id<'a>(sink: &SinkId, rows: impl Iterator<Item = &'a Bytes>) -> Option<Violation> {
+    let mut seen: BTreeMap<String, Letter> = BTreeMap::new();
+    for row in rows {
+        let (Some(letter), Ok(json)) = (letter_of(row), serde_json::from_slice::<serde_json::Value>(row)) else {
+            continue;
+        };
+        let Some(id) = json.get("id").and_then(|id| id.as_str()) else { continue };
+        let first = seen.entry(id.to_owned()).or_insert_with(|| letter.clone());
+        if *first != letter {
+            let what = format!("letter `{id}` at sink `{sink}` stands for {first:?} and for {letter:?}");
+            return Some(violation("P12", what));
+        }
+    }
+    None
+}
+
 /// P1, P12: once all input is committed, a reader sees each row as often as the guarantee says, or finds its letter.
 pub(super) fn p1_each_row_as_promised(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -67,6 +84,7 @@ pub(super) fn p1_each_row_as_promised(evidence: &Evidence, facts: &Facts) -> Vec
         let mut strange = 0;
         let counts: Vec<(String, u64)> = if seen.dead_letter {
             let mut wanted = wanted_letters(evidence);
+            found.extend(letters_of_one_id(sink, rows()));
             rows().for_each(|row| tally(letter_of(row), &mut wanted, &mut strange));
             wanted.into_iter().map(|((of, id), count)| (format!("the letter of {id:?} from {of:?}"), count)).collect()
         } else {

@@ -146,7 +146,7 @@ impl Check {
 /// The promise that a line says is broken.
 fn broken_promise(line: &str) -> Option<String> {
     // Within a test the line may begin with the test's name.
-    let json = &line[line.find("{\"promise\"")?..];
+    let json = &line[line.find("{\"")?..];
     let value = serde_json::Deserializer::from_str(json).into_iter::<Value>().next()?.ok()?;
     let promise = value.get("promise")?.as_str()?;
     // The simulation tells of a panic as of a broken promise. Here a panic is none: what it shows is not what a user sees.
@@ -193,6 +193,8 @@ mod tests {
         assert!(matches!(shell("echo '{\"promise\":\"P13\"}'; exit 1"), Verdict::Otherwise(_)));
         let panicked = "echo '{\"promise\":\"P10\",\"what\":\"the host panicked: x\"}'; exit 1";
         assert!(matches!(shell(panicked), Verdict::Otherwise(_)));
+        let later = shell("echo '{\"again\":\"sweep\",\"promise\":\"P6\",\"what\":[\"x\"]}'; exit 1");
+        assert!(matches!(later, Verdict::Broken { promise, .. } if promise == "P6"), "whatever its keys' order");
         let Verdict::Broken { promise, .. } = shell("echo 'test a ... {\"promise\":\"P5\",\"seed\":1}'; sleep 1000")
         else {
             panic!("a promise was broken")

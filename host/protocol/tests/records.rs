@@ -528,7 +528,7 @@ fn what_was_announced_outside_any_part_is_given_back_for_its_first_participant()
     let mut hand = Hand::new();
     hand.add(Body::Intent(intent(1, None, 1, "loose")));
     hand.opened(2, open(None));
-    let left = hand.history.announced_and_left(&pipeline(), &sink("a"));
+    let (left, _) = hand.history.announced_and_unsealed(&pipeline(), &sink("a"));
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].part, PartId::mint(&pipeline(), &sink("a"), run(1), Epoch(1), 0, 0));
     assert_eq!(left[0].resources, [file("loose")]);
@@ -537,9 +537,8 @@ fn what_was_announced_outside_any_part_is_given_back_for_its_first_participant()
 #[test]
 fn what_a_destination_that_is_ahead_may_have_committed_is_not_given_back() {
     let announced = |hand: &Hand| {
-        let count = |parts: Vec<tidegate_protocol::plugin::Unsealed>| parts.len();
-        let (pipeline, a) = (pipeline(), sink("a"));
-        (count(hand.history.announced_and_left(&pipeline, &a)), count(hand.history.announced_and_kept(&pipeline, &a)))
+        let (left, kept) = hand.history.announced_and_unsealed(&pipeline(), &sink("a"));
+        (left.len(), kept.len())
     };
     let stranger = PartId::mint(&pipeline(), &sink("a"), run(7), Epoch(9), 0, 1);
     let seen = |hand: &Hand| {

@@ -262,10 +262,9 @@ impl Found {
                 OrphanStanding::Elsewhere(part) => add(resource, bytes, Some(part), false, MAY_BE_COMMITTED),
             }
         }
-        let left = state.history.announced_and_left(&pipeline, &sink).into_iter();
-        let left = left.map(|unsealed| (unsealed, true, "announced by an older run and never sealed"));
-        let kept = state.history.announced_and_kept(&pipeline, &sink).into_iter();
-        let kept = kept.map(|unsealed| (unsealed, false, MAY_BE_COMMITTED));
+        let (left, kept) = state.history.announced_and_unsealed(&pipeline, &sink);
+        let left = left.into_iter().map(|unsealed| (unsealed, true, "announced by an older run and never sealed"));
+        let kept = kept.into_iter().map(|unsealed| (unsealed, false, MAY_BE_COMMITTED));
         for (Unsealed { part, resources, .. }, removable, why) in left.chain(kept) {
             for resource in resources {
                 if !view.orphans.iter().any(|seen| seen.kind == resource.kind && seen.name == resource.name) {
@@ -287,7 +286,7 @@ impl Found {
 
     /// What may be given back, by part.
     fn unsealed(&self, state: &State, pipeline: &tidegate_protocol::ids::PipelineId) -> Vec<Unsealed> {
-        let mut parts = state.history.announced_and_left(pipeline, &self.sink);
+        let mut parts = state.history.announced_and_unsealed(pipeline, &self.sink).0;
         for orphan in &self.listed {
             let OrphanStanding::Unsealed(part) = state.history.orphan(pipeline, &self.sink, orphan) else { continue };
             match parts.iter_mut().find(|known| known.part == part) {

@@ -85,8 +85,9 @@ impl Coordinator {
     pub(super) fn begin_cleaning(&mut self) {
         let mut kept = Vec::new();
         for (sink, janitor) in &mut self.janitors {
-            janitor.todo.extend(self.history.announced_and_left(&self.pipeline, sink));
-            kept.push((sink.clone(), self.history.announced_and_kept(&self.pipeline, sink).len()));
+            let (left, elsewhere) = self.history.announced_and_unsealed(&self.pipeline, sink);
+            janitor.todo.extend(left);
+            kept.push((sink.clone(), elsewhere.len()));
         }
         kept.into_iter().for_each(|(sink, parts)| self.tell_kept(&sink, parts));
         self.begin_listing();

@@ -73,21 +73,9 @@ impl History {
         }
     }
 
-    /// Announcements of runs before the newest that no seal took over, by part.
-    pub fn announced_and_left(&self, pipeline: &PipelineId, sink: &SinkId) -> Vec<Unsealed> {
-        let mut left = self.announced_and_unsealed(pipeline, sink);
-        left.retain(|unsealed| !self.may_be_sealed_elsewhere(unsealed.part.epoch_ref()));
-        left
-    }
-
-    /// Those of them that may be sealed, and committed, by another log: they are not given back.
-    pub fn announced_and_kept(&self, pipeline: &PipelineId, sink: &SinkId) -> Vec<Unsealed> {
-        let mut kept = self.announced_and_unsealed(pipeline, sink);
-        kept.retain(|unsealed| self.may_be_sealed_elsewhere(unsealed.part.epoch_ref()));
-        kept
-    }
-
-    fn announced_and_unsealed(&self, pipeline: &PipelineId, sink: &SinkId) -> Vec<Unsealed> {
+    /// Announcements of runs before the newest that no seal took over, by part: first those that can be given back, then
+    /// those that may be sealed, and committed, by another log.
+    pub fn announced_and_unsealed(&self, pipeline: &PipelineId, sink: &SinkId) -> (Vec<Unsealed>, Vec<Unsealed>) {
         let mut parts: BTreeMap<PartId, Vec<External>> = BTreeMap::new();
         for intent in self.intents.values() {
             let left =
@@ -105,6 +93,7 @@ impl History {
                 parts.entry(part).or_default().push(intent.resource.clone());
             }
         }
-        parts.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources }).collect()
+        let unsealed = parts.into_iter().map(|(part, resources)| Unsealed { part, committable: None, resources });
+        unsealed.partition(|unsealed| !self.may_be_sealed_elsewhere(unsealed.part.epoch_ref()))
     }
 }

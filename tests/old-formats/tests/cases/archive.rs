@@ -1,10 +1,10 @@
 //! Archives of `tidegate checkpoint export`.
 
-use std::path::Path;
-
 use serde_json::json;
-use tidegate_old_formats::{Case, Found, Refused, check, copy, tree, without_long_bytes};
-use tidegate_server::{ARCHIVE_FORMAT, State, config, import};
+use tidegate_old_formats::{Case, Found, Refused, check, tree, without_long_bytes};
+use tidegate_server::{ARCHIVE_FORMAT, State, import};
+
+use super::pipeline_of;
 
 const ARCHIVE: &str = "archive.tar.zst";
 
@@ -15,11 +15,8 @@ fn archives_of_every_version_are_imported_or_refused_in_words() {
 }
 
 fn read(case: &Case) -> Found {
-    let place = tempfile::tempdir().unwrap();
-    copy(case, place.path()).unwrap();
+    let (place, file) = pipeline_of(case);
     let before = tree(place.path()).unwrap();
-    let text = std::fs::read_to_string(place.path().join("pipeline.toml")).unwrap();
-    let file = config::parse(&text, Path::new("pipeline.toml"), place.path()).unwrap();
     match import(&file, &place.path().join(ARCHIVE)) {
         Ok(imported) => {
             let state = State::read(&file).unwrap().unwrap();

@@ -1,11 +1,12 @@
 //! Dead letters, and what is kept of those that were sent again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde_json::json;
-use tidegate_old_formats::{Case, Found, Refused, check, copy, tree};
-use tidegate_server::{config, replay};
+use tidegate_old_formats::{Case, Found, Refused, check, tree};
+use tidegate_server::replay;
+
+use super::{pipeline_of, without_place};
 
 #[test]
 fn letters_of_every_version_are_sent_or_refused_in_words() {
@@ -15,17 +16,14 @@ fn letters_of_every_version_are_sent_or_refused_in_words() {
 
 /// What a replay makes of them, and that another one sends none twice.
 fn read(case: &Case) -> Found {
-    let place = tempfile::tempdir().unwrap();
-    copy(case, place.path()).unwrap();
+    let (place, file) = pipeline_of(case);
     let files = || {
         let mut files = tree(place.path()).unwrap();
         files.retain(|path, _| !path.ends_with("/lock"));
         files
     };
     let before = files();
-    let text = std::fs::read_to_string(place.path().join("pipeline.toml")).unwrap();
-    let file = config::parse(&text, Path::new("pipeline.toml"), place.path()).unwrap();
-    let here = |text: &str| text.replace(&format!("{}/", place.path().display()), "");
+    let here = |text: &str| without_place(text, &place);
     match replay(&file, None) {
         Ok(first) => {
             let count = first.found.count;

@@ -1,10 +1,10 @@
 //! The mark of a state that was moved to another host.
 
-use std::path::Path;
-
 use serde_json::json;
-use tidegate_old_formats::{Case, Found, Refused, check, copy, tree};
-use tidegate_server::{ErrorKind, ServerError, config, moved, replay};
+use tidegate_old_formats::{Case, Found, Refused, check, tree};
+use tidegate_server::{ErrorKind, ServerError, moved, replay};
+
+use super::{pipeline_of, without_place};
 
 #[test]
 fn marks_of_every_version_are_read_or_refused_in_words_and_stop_every_run() {
@@ -13,12 +13,9 @@ fn marks_of_every_version_are_read_or_refused_in_words_and_stop_every_run() {
 }
 
 fn read(case: &Case) -> Found {
-    let place = tempfile::tempdir().unwrap();
-    copy(case, place.path()).unwrap();
+    let (place, file) = pipeline_of(case);
     let before = tree(place.path()).unwrap();
-    let text = std::fs::read_to_string(place.path().join("pipeline.toml")).unwrap();
-    let file = config::parse(&text, Path::new("pipeline.toml"), place.path()).unwrap();
-    let words = |error: &ServerError| error.to_string().replace(&format!("{}/", place.path().display()), "");
+    let words = |error: &ServerError| without_place(&error.to_string(), &place);
     // Readable or not: two hosts must not go on with it.
     let refused = replay(&file, None).expect_err("the state was moved away");
     assert!(refused.kind() == ErrorKind::Refused && words(&refused).contains("moved away"), "{refused}");

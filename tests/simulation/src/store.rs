@@ -412,6 +412,7 @@ impl Disk for FaultyDisk {
         self.disk.make_folder(folder)
     }
     fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.disk.may_remove_folder(folder)?;
         self.before_change()?;
         self.disk.remove_folder(folder)
     }

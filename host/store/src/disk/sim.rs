@@ -200,6 +200,22 @@ impl SimDisk {
         self.lock().crash(done, fate)
     }
 
+    /// Whether a folder can be removed: it is there, and nothing is in it. Otherwise the attempt changes nothing, and is no
+    /// changing call.
+    ///
+    /// # Errors
+    /// As the attempt ends.
+    pub fn may_remove_folder(&self, folder: &str) -> io::Result<()> {
+        let sim = self.lock();
+        if !sim.now.folders.contains(folder) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if sim.now.names.keys().any(|path| folder_of(path) == folder) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        Ok(())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Sim> {
         // A test that panicked while holding it has failed already.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
@@ -441,15 +457,10 @@ impl Disk for SimDisk {
     }
 
     fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.may_remove_folder(folder)?;
         let mut sim = self.lock();
         if let Some(fault) = sim.fault() {
             return Err(error(fault));
-        }
-        if !sim.now.folders.contains(folder) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        if sim.now.names.keys().any(|path| folder_of(path) == folder) {
-            return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
         sim.run(Op::RemoveFolder { folder: folder.to_owned() });
         Ok(())

@@ -4,6 +4,7 @@
 //! upon, and gone after the next power cut. Flushing the old file again proves nothing, because the kernel counts its
 //! pages as written. So the newest segment, the only one that can hold such a record, is written again as a new file.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use super::chunks::Chunks;
@@ -24,15 +25,11 @@ impl LocalLog {
     ) -> Result<LocalLog, StoreError> {
         let io = |path: &str, doing, error: &std::io::Error| StoreError::io(dir.join(path), doing, error);
         for folder in [LOG_FOLDER, STATE_FOLDER] {
-            disk.make_folder(folder).map_err(|error| io(folder, "create", &error))?;
-            // One that nothing was ever put into may be there only to see: the flush that was to keep it may have failed.
-            if disk.list(folder).map_err(|error| io(folder, "list", &error))?.is_empty() {
-                match disk.remove_folder(folder) {
-                    Ok(()) => disk.make_folder(folder).map_err(|error| io(folder, "create", &error))?,
-                    // The listing left something out: what is read next finds out what.
-                    Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => {}
-                    Err(error) => return Err(io(folder, "remove", &error)),
-                }
+            // One in which nothing is may be there only to see: the flush that was to keep it may have failed. Made anew, it
+            // is flushed as what it is. What else has its name is for the next line to tell.
+            match disk.remove_folder(folder) {
+                Err(error) if !stays(error.kind()) => return Err(io(folder, "remove", &error)),
+                _ => disk.make_folder(folder).map_err(|error| io(folder, "create", &error))?,
             }
         }
         disk.flush_folder("").map_err(|error| io("", "flush", &error))?;
@@ -58,6 +55,14 @@ impl LocalLog {
             dir,
         })
     }
+}
+
+/// A folder that was to be removed if nothing is in it stays as it is, or was never there.
+fn stays(why: ErrorKind) -> bool {
+    // Some systems say of a folder that is not empty that it exists. What is mounted there, or may not be removed, was made
+    // by somebody else.
+    use ErrorKind::{AlreadyExists, DirectoryNotEmpty, NotADirectory, NotFound, PermissionDenied, ResourceBusy};
+    matches!(why, NotFound | DirectoryNotEmpty | AlreadyExists | NotADirectory | PermissionDenied | ResourceBusy)
 }
 
 /// Removes what an interrupted change left. Before anything is renamed: a segment whose records were copied elsewhere

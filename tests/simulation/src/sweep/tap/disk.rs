@@ -94,6 +94,7 @@ impl Disk for TapDisk {
     }
 
     fn remove_folder(&mut self, folder: &str) -> io::Result<()> {
+        self.disk.may_remove_folder(folder)?;
         self.change(DiskOp::MakeFolder, folder, |disk| disk.remove_folder(folder))
     }
 

@@ -18,18 +18,20 @@ use crate::state::{check_chunk, check_name, chunk_of};
 /// What is known of the pieces that are there.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// By name. Each name is durable; the content is checked before it is first relied upon.
+    /// By name.
     known: BTreeMap<String, Checked>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Checked {
+    /// Written by this process, or read for a checkpoint that names it.
     Yes,
+    /// It is only seen: the flush of its name may have failed in an earlier process, and its content is not looked at.
     NotYet,
 }
 
 impl Chunks {
-    /// Finds what is there, removes what was left unfinished and makes the names durable.
+    /// Finds what is there, and removes what was left unfinished.
     pub(super) fn list(disk: &mut dyn Disk, dir: &Path) -> Result<Chunks, StoreError> {
         let sorted = classify(disk, dir)?;
         for name in &sorted.unfinished {
@@ -42,7 +44,8 @@ impl Chunks {
     pub(super) fn put(&mut self, disk: &mut dyn Disk, dir: &Path, content: &[u8]) -> Result<StateChunk, StoreError> {
         check_chunk_size(content.len())?;
         let chunk = chunk_of(content);
-        if !self.usable(disk, dir, &chunk) {
+        // What is only seen is written anew: it may have rotted, or be gone after a power cut.
+        if self.known.get(&chunk.sha256) != Some(&Checked::Yes) {
             write_whole(disk, dir, &layout::chunk_path(&chunk.sha256), content)?;
         }
         self.known.insert(chunk.sha256.clone(), Checked::Yes);
@@ -62,16 +65,17 @@ impl Chunks {
             if self.known.get(&name.sha256) == Some(&Checked::Yes) || named.contains(&name) {
                 continue;
             }
-            if !self.usable(disk, dir, name) {
-                let content = page.bytes().ok_or_else(|| {
-                    missing(
-                        dir,
-                        &name.sha256,
-                        "the next checkpoint names this page, which is neither there nor in memory",
-                    )
-                })?;
-                check_chunk_size(content.len())?;
-                name_whole(disk, dir, &layout::chunk_path(&name.sha256), &content)?;
+            match page.bytes() {
+                Some(content) => {
+                    check_chunk_size(content.len())?;
+                    name_whole(disk, dir, &layout::chunk_path(&name.sha256), &content)?;
+                }
+                // One that an earlier checkpoint names and nobody has needed since.
+                None if self.known.contains_key(&name.sha256) && read(disk, dir, name).is_ok() => {}
+                None => {
+                    let detail = "the next checkpoint names this page, which is neither there nor in memory";
+                    return Err(missing(dir, &name.sha256, detail));
+                }
             }
             named.push(name);
         }
@@ -89,15 +93,6 @@ impl Chunks {
             *checked = Checked::Yes;
         }
         Ok(content)
-    }
-
-    /// A new checkpoint must not lean on a piece that has rotted: it is written again.
-    fn usable(&self, disk: &mut dyn Disk, dir: &Path, chunk: &StateChunk) -> bool {
-        match self.known.get(&chunk.sha256) {
-            Some(Checked::Yes) => true,
-            Some(Checked::NotYet) => read(disk, dir, chunk).is_ok(),
-            None => false,
-        }
     }
 
     pub(super) fn retain(

@@ -6,7 +6,7 @@ use tidegate_protocol::ids::Slot;
 use tidegate_store::disk::sim::{Fate, Fault, Op, SimDisk};
 use tidegate_store::{AppendResult, ErrorKind, LocalLog, Log as _, OpenOptions, StoreError, Tail};
 
-use crate::support::{DIR, append_all, open_on, script, seal};
+use crate::support::{DIR, append_all, open, open_on, script, seal};
 
 fn not_written(answer: AppendResult) -> (String, bool) {
     match answer {
@@ -125,4 +125,21 @@ fn a_record_over_the_limit_is_refused_and_the_log_goes_on() {
         Err(StoreError::TooLarge { .. })
     ));
     append_all(&mut log, &[seal(4, 10)]);
+}
+
+#[test]
+fn f16_a_piece_of_state_of_which_only_the_name_was_not_flushed_is_written_anew() {
+    for at in 0..6 {
+        let disk = SimDisk::new();
+        let mut log = open_on(&disk).unwrap();
+        append_all(&mut log, &[open(1)]);
+        disk.fail_after(at, Fault::Eio);
+        drop(log.put_state(b"some state"));
+        drop(log);
+        // The next process sees it, and a power cut may still take it.
+        let disk = disk.handed_on();
+        let chunk = open_on(&disk).unwrap().put_state(b"some state").unwrap();
+        let left = SimDisk::from_image(disk.crash(disk.ops(), |_| Fate::Lost));
+        assert_eq!(open_on(&left).unwrap().read_state(&chunk).unwrap(), &b"some state"[..], "call {at}");
+    }
 }

@@ -96,22 +96,22 @@ pub(super) fn p8_a_commit_names_what_came_before(evidence: &Evidence, facts: &Fa
         if excuses.accepted || excuses.second_host || !excuses.lied.is_empty() {
             continue;
         }
-        // Parts that certainly landed and were not given up, since when, in the order of their seals.
-        let mut landed: Vec<(Slot, EpochRef, Seq)> = Vec::new();
-        for ((at, short), seq) in facts.marked.iter().filter(|((at, _), _)| at == sink) {
-            let Some(of) = facts.parts.get(&(at.clone(), short.clone())).map(|sealed| sealed.of) else { continue };
-            let Some(fact) = facts.seals.get(&of) else { continue };
-            if !facts.given_up.contains_key(&(sink.clone(), of)) {
-                landed.push((fact.slot, of, *seq));
-            }
-        }
+        // Parts that certainly landed, since when, in the order of their seals.
+        let landed = facts.marked.iter().filter(|((at, _), _)| at == sink).filter_map(|(key, seq)| {
+            let of = facts.parts.get(key)?.of;
+            Some((facts.seals.get(&of)?.slot, of, *seq))
+        });
+        let mut landed: Vec<(Slot, EpochRef, Seq)> = landed.collect();
         landed.sort_unstable();
         for entry in &seen.journal.entries {
             let Did::CommitCalled { parts, previous, .. } = &entry.did else { continue };
             let Some((part, at)) = parts.iter().find_map(|p| Some((p, facts.seals.get(&p.epoch_ref())?.slot))) else {
                 continue;
             };
-            let before: Vec<_> = landed.iter().filter(|(slot, _, seq)| *slot < at && *seq < entry.seq).collect();
+            // What a person gave up by then is not named any more.
+            let given_up = |of| facts.given_up.get(&(sink.clone(), of)).is_some_and(|since| *since < entry.seq);
+            let before = landed.iter().filter(|(slot, of, seq)| *slot < at && *seq < entry.seq && !given_up(*of));
+            let before: Vec<_> = before.collect();
             if previous.is_empty() && !before.is_empty() {
                 let what = format!("{part} was to be committed at sink `{sink}` as if nothing were there before it");
                 found.push(violation("P8", entry.seq, what));

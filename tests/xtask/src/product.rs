@@ -68,7 +68,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a command; its standard error is read line by line, its standard output thrown away.
+    /// Starts a command; its standard error is read line by line, its standard output thrown away. It is killed when
+    /// the thread ends that calls this.
     pub(crate) fn start(command: Command) -> Result<Self> {
         Self::start_into(command, Stdio::null())
     }
@@ -76,6 +77,7 @@ impl Process {
     /// Starts a command with its standard output going somewhere.
     pub(crate) fn start_into(mut command: Command, output: Stdio) -> Result<Self> {
         command.stdin(Stdio::null()).stdout(output).stderr(Stdio::piped()).process_group(0);
+        dies_with_this_thread(&mut command);
         let started = Instant::now();
         let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
         let stderr = child.stderr.take().context("standard error was asked for")?;
@@ -193,6 +195,27 @@ impl Drop for Process {
     }
 }
 
+/// A process in a group of its own does not get the interrupt that a terminal sends to this one. So that none is left
+/// behind, the kernel kills it when the thread that starts it is gone.
+fn dies_with_this_thread(command: &mut Command) {
+    let parent = std::process::id();
+    let ask = move || {
+        let signal = libc::SIGKILL as libc::c_ulong;
+        // SAFETY: with this option `prctl` takes a number and touches no memory.
+        if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: `getppid` takes nothing and cannot fail. Who is gone already sends no signal.
+        if unsafe { libc::getppid() }.unsigned_abs() == parent {
+            Ok(())
+        } else {
+            Err(std::io::Error::from_raw_os_error(libc::ESRCH))
+        }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls and allocates nothing.
+    unsafe { command.pre_exec(ask) };
+}
+
 fn forward(stderr: impl Read, sender: &mpsc::Sender<String>) {
     for line in BufReader::new(stderr).lines().map_while(Result::ok) {
         if sender.send(line).is_err() {
@@ -253,4 +276,23 @@ fn resident_peak_mib(id: i32) -> f64 {
 #[expect(clippy::disallowed_methods, reason = "this program has no driver and no injected clock")]
 pub(crate) fn pause(time: Duration) {
     std::thread::sleep(time);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_ends_with_the_thread_that_started_it() {
+        let started = std::thread::spawn(|| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo up >&2; exec sleep 1000"]);
+            let mut process = Process::start(command).expect("there is a shell");
+            assert!(process.wait_for_line("up", PATIENCE));
+            process
+        });
+        let process = started.join().expect("it starts");
+        let (status, ..) = process.finish(PATIENCE).expect("it ends");
+        assert_eq!(status.signal(), Some(libc::SIGKILL));
+    }
 }

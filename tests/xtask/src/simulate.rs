@@ -12,10 +12,10 @@ const PACKAGE: &str = "tidegate-simulation";
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// So many seeds must count: ten committed epochs with rows, three faults that took place, and a recovery at least.
-    #[arg(long, default_value_t = 100_000, value_parser = crate::arguments::some::<u64>)]
+    #[arg(long, default_value_t = 100_000, value_parser = crate::arguments::seeds)]
     seeds: u64,
     /// The first seed.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=crate::arguments::MOST_SEEDS))]
     first: u64,
     /// One seed alone, with its whole trace.
     #[arg(long, conflicts_with_all = ["seeds", "first", "threads"])]

@@ -72,3 +72,32 @@ fn every_test_that_the_page_names_is_there() {
     let gone: Vec<&str> = named.into_iter().filter(|name| !functions.contains(*name)).collect();
     assert!(gone.is_empty(), "VERIFICATION.md names what is not there: {gone:?}");
 }
+
+/// Whether it is the number of a failure point or a known bug: `f16`, `b07`.
+fn is_number(word: &str) -> bool {
+    let digits = word.strip_prefix(['f', 'b']);
+    digits.is_some_and(|digits| digits.len() == 2 && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[test]
+fn every_test_that_carries_a_number_stands_in_the_row_of_that_number() {
+    let page = read("VERIFICATION.md");
+    let row = |number: &str| {
+        // Failure points are counted F1, known bugs B01.
+        let name = match number.strip_prefix("f0") {
+            Some(digit) => format!("| F{digit} |"),
+            None => format!("| {} |", number.to_uppercase()),
+        };
+        page.lines().find(|line| line.starts_with(&name)).unwrap_or_default()
+    };
+    let functions = functions();
+    let numbered = functions.iter().filter(|name| name.split('_').next().is_some_and(is_number));
+    let missing: Vec<&String> = numbered
+        .filter(|name| {
+            let quoted = format!("`{name}`");
+            let mut numbers = name.split('_').take_while(|word| is_number(word));
+            !numbers.all(|number| row(number).contains(&quoted))
+        })
+        .collect();
+    assert!(missing.is_empty(), "these tests are missing in the rows of VERIFICATION.md: {missing:?}");
+}

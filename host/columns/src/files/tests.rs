@@ -447,7 +447,7 @@ fn files_are_numbered_in_the_order_of_their_first_pieces() {
 }
 
 #[test]
-fn b24_equal_numbers_share_a_folder() {
+fn equal_numbers_share_a_folder() {
     let numbers = Arc::new(Float64Array::from(vec![0.0, -0.0, 1.5]));
     let fields = vec![Field::new("d", DataType::Float64, false), Field::new("t", DataType::Utf8, false)];
     let texts = Arc::new(StringArray::from(vec!["-0.0", "0.0", "x"]));

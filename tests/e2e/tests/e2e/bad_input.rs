@@ -165,7 +165,7 @@ fn both(scene: &Scene, code: i32, words: &[&str]) {
 }
 
 #[test]
-fn b08_validating_and_running_end_with_one_code_for_one_cause() {
+fn validating_and_running_end_with_one_code_for_one_cause() {
     let plain = || Scene::plain(10, "");
     let scene = plain();
     scene.write("file", "");
@@ -186,7 +186,7 @@ fn b08_validating_and_running_end_with_one_code_for_one_cause() {
 }
 
 #[test]
-fn b08_what_only_an_edit_of_the_input_mends_is_not_called_a_failure() {
+fn what_only_an_edit_of_the_input_mends_is_not_called_a_failure() {
     for content in ["a,a\n1,2\n", "a,b\n1,\"2\n", "a,b\n1\n"] {
         let scene = Scene::new();
         scene.write("in/a.csv", content);
@@ -203,7 +203,7 @@ fn b08_what_only_an_edit_of_the_input_mends_is_not_called_a_failure() {
 }
 
 #[test]
-fn b07_a_state_directory_that_a_source_would_read_is_refused() {
+fn a_state_directory_that_a_source_would_read_is_refused() {
     let scene = Scene::plain(10, "");
     scene.edit("state = \"state\"", "state = \"in\"");
     both(&scene, 2, &["pipeline.toml:3:9: `state` in [pipeline]", "`in/*` of `paths` in [sources.flights]"]);
@@ -211,7 +211,7 @@ fn b07_a_state_directory_that_a_source_would_read_is_refused() {
 }
 
 #[test]
-fn b20_two_sources_of_one_sink_that_read_the_same_file_are_told() {
+fn two_sources_of_one_sink_that_read_the_same_file_are_told() {
     let scene = Scene::plain(10, "");
     let again = "[sources.again]\nkind = \"files\"\npaths = [\"in/0.*\"]\nformat = \"json-lines\"\n\n";
     scene.edit("[sinks.out]", &format!("{again}[sinks.out]"));

@@ -1,5 +1,7 @@
 //! The driver against a destination in memory, with paused time.
 
-mod count;
-
 mod cases;
+mod count;
+mod destination;
+mod lines;
+mod support;

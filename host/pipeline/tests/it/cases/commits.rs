@@ -8,9 +8,9 @@ use tidegate_protocol::event::{End, Notice};
 use tidegate_protocol::plugin::{Call, ErrorKind, Outcome, PluginError};
 use tidegate_store::MemoryLog;
 
-use tidegate_simulation::destination::{Destination, Mischief};
-use tidegate_simulation::lines::Lines;
-use tidegate_simulation::support::{env, pipeline, run_to_end, sink, sink_id};
+use crate::destination::{Destination, Mischief};
+use crate::lines::Lines;
+use crate::support::{env, pipeline, run_to_end, sink, sink_id};
 
 #[tokio::test(start_paused = true)]
 async fn f29_a_lost_answer_is_asked_for_and_nothing_comes_twice() {

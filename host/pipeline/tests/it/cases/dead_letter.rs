@@ -4,9 +4,9 @@ use tidegate_columns::transform::TransformOptions;
 use tidegate_protocol::event::{End, TaskFailure};
 use tidegate_store::MemoryLog;
 
-use tidegate_simulation::destination::Destination;
-use tidegate_simulation::lines::Lines;
-use tidegate_simulation::support::{pipeline, run_to_end, sink};
+use crate::destination::Destination;
+use crate::lines::Lines;
+use crate::support::{pipeline, run_to_end, sink};
 
 fn letters(destination: &Destination) -> Vec<serde_json::Value> {
     destination.rows().iter().map(|row| serde_json::from_str(row).expect("dead letters are JSON")).collect()

@@ -15,9 +15,9 @@ use tidegate_protocol::plugin::{Call, Outcome};
 use tidegate_protocol::record::{Body, Record, StateChunk};
 use tidegate_store::{Log, MemoryLog, StoreError};
 
-use tidegate_simulation::destination::{Destination, Mischief};
-use tidegate_simulation::lines::Lines;
-use tidegate_simulation::support::{Watch, env, pipeline, run_to_end, sink};
+use crate::destination::{Destination, Mischief};
+use crate::lines::Lines;
+use crate::support::{Watch, env, pipeline, run_to_end, sink};
 
 /// A run that takes longer than this hangs. Time is paused, so waiting costs nothing.
 const FOREVER: Duration = Duration::from_secs(10_000);

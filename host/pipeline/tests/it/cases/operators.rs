@@ -13,9 +13,9 @@ use tidegate_protocol::plugin::Call;
 use tidegate_store::MemoryLog;
 
 use crate::count::CountPerKey;
-use tidegate_simulation::destination::{Destination, Mischief};
-use tidegate_simulation::lines::Lines;
-use tidegate_simulation::support::{env, pipeline, run_and_stop, run_to_end, sink};
+use crate::destination::{Destination, Mischief};
+use crate::lines::Lines;
+use crate::support::{env, pipeline, run_and_stop, run_to_end, sink};
 
 fn counting(lines: &Lines, destination: &Destination, subtasks: u32) -> Pipeline {
     let mut with = pipeline(lines.clone(), 2, vec![sink("out", destination.plugin(), 1)]);

@@ -5,9 +5,9 @@ use tidegate_protocol::event::{End, TaskFailure};
 use tidegate_protocol::plugin::{Call, ErrorKind};
 use tidegate_store::MemoryLog;
 
-use tidegate_simulation::destination::{Destination, Mischief};
-use tidegate_simulation::lines::Lines;
-use tidegate_simulation::support::{pipeline, run_and_stop, run_to_end, sink, sink_id};
+use crate::destination::{Destination, Mischief};
+use crate::lines::Lines;
+use crate::support::{pipeline, run_and_stop, run_to_end, sink, sink_id};
 
 #[tokio::test(start_paused = true)]
 async fn a_bounded_source_arrives_whole_and_once() {

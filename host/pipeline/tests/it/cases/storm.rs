@@ -11,9 +11,9 @@ use tidegate_protocol::event::End;
 use tidegate_protocol::plugin::{Call, ErrorKind, Outcome};
 use tidegate_store::{AppendFault, Log, MemoryLog};
 
-use tidegate_simulation::destination::{Destination, Mischief};
-use tidegate_simulation::lines::Lines;
-use tidegate_simulation::support::{Watch, env, pipeline, sink};
+use crate::destination::{Destination, Mischief};
+use crate::lines::Lines;
+use crate::support::{Watch, env, pipeline, sink};
 
 /// xorshift64*; the same seed gives the same storm.
 struct Rng(u64);

@@ -9,7 +9,7 @@ use tidegate_protocol::plugin::*;
 
 /// What a call is told to do instead of working. One entry is used up per call.
 #[derive(Debug, Clone)]
-pub enum Mischief {
+pub(crate) enum Mischief {
     /// Work as usual; for scripts that want a later call to fail.
     None,
     /// Do nothing, and trap.
@@ -28,45 +28,45 @@ pub enum Mischief {
 
 /// What it holds, and how it is told to behave.
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     /// Prepared rows, by short name.
-    pub staged: BTreeMap<String, Vec<Bytes>>,
+    pub(crate) staged: BTreeMap<String, Vec<Bytes>>,
     /// Committed rows, by short name.
-    pub committed: BTreeMap<String, Vec<Bytes>>,
+    pub(crate) committed: BTreeMap<String, Vec<Bytes>>,
     /// The parts of the newest commit.
-    pub last: Vec<PartId>,
+    pub(crate) last: Vec<PartId>,
     /// The run that owns it.
-    pub fence: Option<RunId>,
+    pub(crate) fence: Option<RunId>,
     /// What was announced, by number.
-    pub intents: Vec<(u64, String)>,
+    pub(crate) intents: Vec<(u64, String)>,
     /// Commit calls so far.
-    pub commits: u64,
+    pub(crate) commits: u64,
     /// Rows that contain one of these are not taken in `write`.
-    pub rejects_in_write: Vec<&'static str>,
+    pub(crate) rejects_in_write: Vec<&'static str>,
     /// Rows that contain one of these are found out in `prepare`.
-    pub rejects_in_prepare: Vec<&'static str>,
+    pub(crate) rejects_in_prepare: Vec<&'static str>,
     /// Batches with a row that contains one of these are refused whole.
-    pub bad_batch: Vec<&'static str>,
+    pub(crate) bad_batch: Vec<&'static str>,
     /// What the next calls do.
-    pub mischief: BTreeMap<Call, VecDeque<Mischief>>,
+    pub(crate) mischief: BTreeMap<Call, VecDeque<Mischief>>,
     /// The plugin announces what it creates.
-    pub announces: bool,
+    pub(crate) announces: bool,
     /// How long a prepare takes.
-    pub slow_prepare: std::time::Duration,
+    pub(crate) slow_prepare: std::time::Duration,
 }
 
 /// The destination itself; clones are the same one.
 #[derive(Debug, Clone, Default)]
-pub struct Destination(Arc<Mutex<State>>);
+pub(crate) struct Destination(Arc<Mutex<State>>);
 
 impl Destination {
     /// To look into it, and to change it.
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What a reader sees, sorted.
-    pub fn rows(&self) -> Vec<String> {
+    pub(crate) fn rows(&self) -> Vec<String> {
         let mut rows: Vec<String> = self
             .lock()
             .committed
@@ -79,17 +79,17 @@ impl Destination {
     }
 
     /// The next calls do these, one after the other.
-    pub fn script(&self, call: Call, mischief: impl IntoIterator<Item = Mischief>) {
+    pub(crate) fn script(&self, call: Call, mischief: impl IntoIterator<Item = Mischief>) {
         self.lock().mischief.entry(call).or_default().extend(mischief);
     }
 
     /// Its plugin, with every ability.
-    pub fn plugin(&self) -> Arc<dyn Plugin> {
+    pub(crate) fn plugin(&self) -> Arc<dyn Plugin> {
         self.plugin_with(|_| {})
     }
 
     /// Its plugin, with other abilities.
-    pub fn plugin_with(&self, change: impl FnOnce(&mut Abilities)) -> Arc<dyn Plugin> {
+    pub(crate) fn plugin_with(&self, change: impl FnOnce(&mut Abilities)) -> Arc<dyn Plugin> {
         let mut abilities = Abilities {
             staging: true,
             idempotent_commit: true,

@@ -14,22 +14,22 @@ use tidegate_protocol::record::SourceCut;
 
 /// Lines per partition. `pause` is waited after every `batch` rows. Lines that start with `!` are bad rows.
 #[derive(Clone)]
-pub struct Lines {
+pub(crate) struct Lines {
     /// The lines of each partition.
-    pub partitions: Arc<Vec<Vec<String>>>,
+    pub(crate) partitions: Arc<Vec<Vec<String>>>,
     /// Rows at once.
-    pub batch: usize,
+    pub(crate) batch: usize,
     /// Waited before them.
-    pub pause: Duration,
+    pub(crate) pause: Duration,
     /// It has no end.
-    pub endless: bool,
+    pub(crate) endless: bool,
     /// Rows are handed out as these columns.
-    pub schema: Option<Schema>,
+    pub(crate) schema: Option<Schema>,
 }
 
 impl Lines {
     /// So many rows in each of so many partitions.
-    pub fn new(partitions: usize, rows: usize) -> Self {
+    pub(crate) fn new(partitions: usize, rows: usize) -> Self {
         let partition = |p: usize| (0..rows).map(|n| format!(r#"{{"p":{p},"n":{n},"key":"k{}"}}"#, n % 7)).collect();
         Self {
             partitions: Arc::new((0..partitions).map(partition).collect()),
@@ -41,19 +41,19 @@ impl Lines {
     }
 
     /// These lines, in one partition.
-    pub fn of(lines: &[&str]) -> Self {
+    pub(crate) fn of(lines: &[&str]) -> Self {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
         Self { partitions: Arc::new(vec![lines]), ..Self::new(0, 0) }
     }
 
     /// The columns of [`Lines::new`]; written as JSON again, rows are the same bytes.
-    pub fn columns() -> ColumnsOptions {
+    pub(crate) fn columns() -> ColumnsOptions {
         let schema = Schema::parse_ddl("p BIGINT, n BIGINT, key TEXT").expect("a column list");
         ColumnsOptions { declared: Some(schema), unknown: UnknownFields::BadRow }
     }
 
     /// All good lines, sorted.
-    pub fn expected(&self) -> Vec<String> {
+    pub(crate) fn expected(&self) -> Vec<String> {
         let mut rows: Vec<_> = self.partitions.iter().flatten().filter(|row| !row.starts_with('!')).cloned().collect();
         rows.sort();
         rows

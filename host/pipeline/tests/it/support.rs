@@ -1,4 +1,4 @@
-//! Pipelines around [`crate::destination`], and ways to run them.
+//! Pipelines around [`crate::destination::Destination`], and ways to run them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +17,12 @@ use tidegate_protocol::record::Binding;
 use tidegate_store::{Log, MemoryLog};
 
 /// A sink's name.
-pub fn sink_id(name: &str) -> SinkId {
+pub(crate) fn sink_id(name: &str) -> SinkId {
     SinkId::new(name).expect("legal name")
 }
 
 /// A sink that takes rows in turn.
-pub fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
+pub(crate) fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
     SinkEntry {
         id: sink_id(name),
         plugin,
@@ -41,7 +41,7 @@ pub fn sink(name: &str, plugin: Arc<dyn Plugin>, subtasks: u32) -> SinkEntry {
 }
 
 /// A pipeline from this source to these sinks.
-pub fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>) -> Pipeline {
+pub(crate) fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>) -> Pipeline {
     Pipeline {
         id: PipelineId::new("test").expect("legal name"),
         fingerprint: "f".into(),
@@ -77,11 +77,11 @@ pub fn pipeline(source: impl Source + 'static, tasks: u32, sinks: Vec<SinkEntry>
 
 /// Remembers the moments, and asks the pipeline to stop at one of them.
 #[derive(Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     /// The moments so far.
-    pub moments: Mutex<Vec<Moment>>,
+    pub(crate) moments: Mutex<Vec<Moment>>,
     /// At which moment, for the how manieth time, and whom to ask.
-    pub stop_at: Option<(Moment, usize, Control)>,
+    pub(crate) stop_at: Option<(Moment, usize, Control)>,
 }
 
 impl Observer for Watch {
@@ -98,7 +98,7 @@ impl Observer for Watch {
 }
 
 /// Surroundings with a clock that stands still.
-pub fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
+pub(crate) fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
     static NONCE: AtomicU64 = AtomicU64::new(1);
     Env {
         clock: Arc::new(ManualClock::new(1_000_000)),
@@ -114,13 +114,13 @@ pub fn env(control: Control, observer: Arc<dyn Observer>) -> Env {
 }
 
 /// Runs to the end.
-pub async fn run_to_end(pipeline: Pipeline, log: &MemoryLog) -> RunReport {
+pub(crate) async fn run_to_end(pipeline: Pipeline, log: &MemoryLog) -> RunReport {
     let log: Box<dyn Log> = Box::new(log.clone());
     run(pipeline, log, env(Control::default(), Arc::new(Watch::default()))).await.expect("the log is readable")
 }
 
 /// Runs until the `nth` time that `moment` is reached, then stops in good order.
-pub async fn run_and_stop(pipeline: Pipeline, log: &MemoryLog, moment: Moment, nth: usize) -> RunReport {
+pub(crate) async fn run_and_stop(pipeline: Pipeline, log: &MemoryLog, moment: Moment, nth: usize) -> RunReport {
     let control = Control::default();
     let watch = Watch { moments: Mutex::default(), stop_at: Some((moment, nth, control.clone())) };
     let log: Box<dyn Log> = Box::new(log.clone());

@@ -294,3 +294,14 @@ fn f16_f20_folders_whose_first_flush_failed_are_made_anew() {
         }
     }
 }
+
+#[test]
+fn a_disk_that_fails_while_empty_folders_are_made_anew_is_told_and_the_next_start_makes_them() {
+    let disk = SimDisk::new();
+    drop(open_on(&disk).unwrap());
+    disk.fail_after(0, Fault::Eio);
+    let refused = open_on(&disk).err();
+    assert!(matches!(&refused, Some(StoreError::Io { doing: "remove", .. })), "{refused:?}");
+    append_all(&mut open_on(&disk).unwrap(), &script(3));
+    assert_eq!(open_on(&disk).unwrap().read_all().unwrap(), script(3));
+}

@@ -88,8 +88,16 @@ fn a_seal_whose_pages_are_neither_there_nor_in_memory_is_not_written() {
         load_positions(log.as_mut(), &read).unwrap();
         assert_eq!(read.entries().unwrap().count(), 3_000);
     }
-    let mut log = open_on(&disk).unwrap();
-    assert_eq!(log.append(&seal_at(4, &names)), AppendResult::Created);
+    // What was loaded since counts as in memory; these are names alone.
+    let mut names = positions.clone();
+    names.unload();
+    assert_eq!(open_on(&disk).unwrap().append(&seal_at(4, &names)), AppendResult::Created);
+    // One that rotted is not there.
+    let mut image = disk.visible();
+    let path = format!("state/{}", names.chunks().next().unwrap().sha256);
+    image.file_mut(&path).unwrap()[1000] ^= 1;
+    let refused = open_on(&SimDisk::from_image(image)).unwrap().append(&seal_at(5, &names));
+    assert!(matches!(refused, AppendResult::NotWritten { retryable: false, .. }), "{refused:?}");
 }
 
 #[test]

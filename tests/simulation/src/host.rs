@@ -43,7 +43,7 @@ pub struct SinkSpec {
 pub struct Spec {
     /// Its name.
     pub id: PipelineId,
-    /// Its one source.
+    /// Its source, or both of them.
     pub source: SimSource,
     /// How many tasks read it.
     pub tasks: u32,
@@ -128,18 +128,21 @@ impl Spec {
             None => vec![],
         };
         let numbers = &self.settings;
-        Ok(Pipeline {
-            id: self.id.clone(),
-            fingerprint: "simulated".into(),
-            sources: vec![SourceEntry {
-                id: Self::name::<SourceId>("rows")?,
-                source: Arc::new(self.source.clone()),
+        let source = |(name, source): (&str, SimSource)| {
+            Ok(SourceEntry {
+                id: Self::name::<SourceId>(name)?,
+                source: Arc::new(source),
                 tasks: self.tasks,
                 encoding: Encoding::JsonLines,
                 columns: if self.columns { SimSource::columns() } else { None },
                 on_bad_row: OnBadRow::DeadLetter,
                 origins: None,
-            }],
+            })
+        };
+        Ok(Pipeline {
+            id: self.id.clone(),
+            fingerprint: "simulated".into(),
+            sources: self.source.parts().into_iter().map(source).collect::<Result<_, InvalidId>>()?,
             operators,
             sinks: self.sinks.iter().map(|sink| sink.entry(host, numbers.revision)).collect(),
             dead_letter: self.dead_letter.as_ref().map(|sink| sink.entry(host, numbers.revision)),
@@ -451,7 +454,8 @@ fn described(spec: &Spec) -> String {
         .collect();
     let operator = spec.operator.as_ref().map_or(String::new(), |(_, subtasks)| format!(", counter x{subtasks}"));
     let columns = if spec.columns { ", columns" } else { "" };
-    format!("{} tasks{operator}{columns}, {}", spec.tasks, sinks.join(", "))
+    let sources: Vec<&str> = spec.source.parts().into_iter().map(|(name, _)| name).collect();
+    format!("{} of {} tasks{operator}{columns}, {}", sources.join(" and "), spec.tasks, sinks.join(", "))
 }
 
 fn shown(ended: &Ended) -> String {

@@ -2,7 +2,7 @@
 //! shows in the rows.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tidegate_pipeline::operator::{Operator, OperatorError, OperatorSnapshot, OperatorState, OperatorTask};
@@ -10,7 +10,7 @@ use tidegate_pipeline::source::key::KeyExtractor;
 use tidegate_protocol::ids::KeyRange;
 use tidegate_protocol::plugin::Batch;
 
-use crate::world::World;
+use crate::world::{Seq, World};
 
 /// Counts rows by the field `key`. Clones share what is planned for them.
 #[derive(Debug, Clone)]
@@ -19,12 +19,22 @@ pub struct Counter {
     fails: Arc<Mutex<Vec<u64>>>,
     calls: Arc<Mutex<u64>>,
     filler: usize,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What became of its state.
+#[derive(Debug, Clone, Default)]
+struct Seen {
+    /// All states that it handed out.
+    kept: Vec<Bytes>,
+    /// When it was given one that it had never handed out.
+    strange: Vec<Seq>,
 }
 
 impl Counter {
     /// A counter.
     pub fn new(world: &World) -> Self {
-        Self { world: world.clone(), fails: Arc::default(), calls: Arc::default(), filler: 0 }
+        Self { world: world.clone(), fails: Arc::default(), calls: Arc::default(), filler: 0, seen: Arc::default() }
     }
 
     /// With so many bytes of filler in its state, which then lies beside the log.
@@ -36,7 +46,17 @@ impl Counter {
     /// The same in another world; what is planned for it is left out.
     #[must_use]
     pub fn fork(&self, world: &World) -> Self {
-        Self::new(world).with_filler(self.filler)
+        let seen = Arc::new(Mutex::new(self.seen().clone()));
+        Self { seen, ..Self::new(world).with_filler(self.filler) }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When it was given back a state that it had never handed out.
+    pub fn strange_states(&self) -> Vec<Seq> {
+        self.seen().strange.clone()
     }
 
     /// The batch after `skip` further ones of any subtask cannot be worked on.
@@ -60,6 +80,10 @@ impl Operator for Counter {
     fn open(&self, range: KeyRange, restored: &[OperatorState]) -> Result<Box<dyn OperatorTask>, OperatorError> {
         let mut counts = BTreeMap::new();
         for state in restored {
+            if !self.seen().kept.contains(&state.state) {
+                let seq = self.world.note(|| format!("the step is given a state for {range:?} that it never kept"));
+                self.seen().strange.push(seq);
+            }
             let text =
                 std::str::from_utf8(&state.state).map_err(|error| OperatorError { message: error.to_string() })?;
             for line in text.lines() {
@@ -114,6 +138,8 @@ impl OperatorTask for CounterTask {
             state.push_str(&format!("{point} {key} {count}\n"));
         }
         state.push_str(&"#".repeat(self.counter.filler));
-        Ok((vec![], OperatorSnapshot { version: 1, state: Bytes::from(state), timers: vec![] }))
+        let state = Bytes::from(state);
+        self.counter.seen().kept.push(state.clone());
+        Ok((vec![], OperatorSnapshot { version: 1, state, timers: vec![] }))
     }
 }

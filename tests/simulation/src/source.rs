@@ -2,6 +2,7 @@
 //! decides.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -98,6 +99,12 @@ pub struct SimSource {
     pace: Pace,
     dice: Dice,
     columns: bool,
+    /// Partitions from this one on are those of a second source.
+    second_from: Option<u32>,
+    /// The second source is not in the pipeline.
+    second_away: bool,
+    /// What it reads.
+    partitions: Range<u32>,
     /// A position has so many digits at least.
     digits: usize,
     published: Arc<Mutex<Vec<(Seq, SourceCut)>>>,
@@ -117,12 +124,16 @@ pub struct Pace {
 impl SimSource {
     /// A source of these rows.
     pub fn new(world: &World, rows: Rows, pace: Pace, dice: &Dice) -> Self {
+        let partitions = 0..rows.marks.len() as u32;
         Self {
             world: world.clone(),
             rows: Arc::new(rows),
             pace,
             dice: dice.fork("source"),
             columns: false,
+            second_from: None,
+            second_away: false,
+            partitions,
             digits: 1,
             published: Arc::default(),
             faults: Arc::default(),
@@ -159,6 +170,29 @@ impl SimSource {
     #[must_use]
     pub fn with_long_positions(self, digits: usize) -> Self {
         Self { digits, ..self }
+    }
+
+    /// As two sources of one pipeline: partitions from this one on are the second's.
+    #[must_use]
+    pub fn with_second_from(self, partition: Option<u32>) -> Self {
+        Self { second_from: partition, ..self }
+    }
+
+    /// Its second source is left out of the pipeline.
+    #[must_use]
+    pub fn without_second(self) -> Self {
+        Self { second_away: true, ..self }
+    }
+
+    /// The sources that the pipeline has, by name.
+    pub fn parts(&self) -> Vec<(&'static str, SimSource)> {
+        let of = |partitions: Range<u32>| SimSource { partitions, ..self.clone() };
+        let Some(from) = self.second_from else { return vec![("rows", self.clone())] };
+        let mut parts = vec![("rows", of(self.partitions.start..from))];
+        if !self.second_away {
+            parts.push(("more-rows", of(from..self.partitions.end)));
+        }
+        parts
     }
 
     fn position(&self, place: u32) -> String {
@@ -214,7 +248,7 @@ impl Source for SimSource {
     ) -> Result<Vec<Box<dyn Reader>>, SourceError> {
         let changed = |why: String| SourceError::Configuration { key: "positions", expected: why };
         let mut places = BTreeMap::new();
-        for p in 0..self.rows.marks.len() as u32 {
+        for p in self.partitions.clone() {
             let text = match restored {
                 Some(cut) => {
                     cut.partitions.entries().map_err(|error| changed(error.to_string()))?.get(&format!("p{p}"))

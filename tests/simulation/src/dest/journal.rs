@@ -123,6 +123,8 @@ pub enum Did {
         was_staged: bool,
         /// It was committed before. An honest host never asks for that.
         was_committed: bool,
+        /// What was taken away with it.
+        resources: Vec<External>,
     },
     /// A resource was destroyed.
     Released {

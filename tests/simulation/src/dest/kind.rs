@@ -156,6 +156,11 @@ impl Kind {
                 kind.streams = true;
                 kind.scope = AtomicScope::Participant;
             }),
+            with("announced-streams", |kind| {
+                kind.streams = true;
+                kind.orphans = Orphans::DurableIntent;
+                kind.scope = AtomicScope::Participant;
+            }),
             with("one-open-epoch", |kind| kind.open_epochs = 1),
         ]
     }

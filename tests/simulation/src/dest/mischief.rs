@@ -35,6 +35,8 @@ pub enum Act {
     Answer(Outcome),
     /// Does the first of several and nothing more, and answers that it does not know of the rest.
     Partly,
+    /// Does nothing, and says of the first of several that it is refused, of the others that they are not committed.
+    BlamesFirst,
     /// A lie: says that it is done, and did nothing.
     OnlySays,
     /// A lie: counts one row more than it staged.
@@ -71,6 +73,7 @@ impl Act {
             Act::ErrorAfter(kind) => format!("done-and-error-{}", kind_name(*kind)),
             Act::Answer(outcome) => format!("answer-{}", outcome_name(outcome)),
             Act::Partly => "partly".into(),
+            Act::BlamesFirst => "blames-first".into(),
             Act::OnlySays => "lie-done".into(),
             Act::WrongRows => "lie-rows".into(),
             Act::WrongPart => "lie-part".into(),
@@ -156,7 +159,11 @@ impl Script {
     pub(crate) fn peek_answer(&self, call: Call) -> Option<Act> {
         let lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let next = lines.made.get(&call).copied().unwrap_or(0) + 1;
-        lines.acts.get(&(call, next)).filter(|act| matches!(act, Act::Answer(_) | Act::OnlySays)).cloned()
+        lines
+            .acts
+            .get(&(call, next))
+            .filter(|act| matches!(act, Act::Answer(_) | Act::OnlySays | Act::BlamesFirst))
+            .cloned()
     }
 
     pub(crate) fn next(&self, call: Call) -> Option<Act> {

@@ -169,7 +169,7 @@ impl Caller {
                 done(work(false)).map(|answer| twist(&act, answer))
             }
             // Only calls with a list of outcomes have these; `outcomes` handles them before.
-            Some(Act::Answer(_) | Act::OnlySays) => done(work(false)),
+            Some(Act::Answer(_) | Act::OnlySays | Act::BlamesFirst) => done(work(false)),
         };
         self.destination.world.jitter().await;
         self.host.hang_if_dead().await;
@@ -187,10 +187,15 @@ impl Caller {
         let instead = self.destination.script.peek_answer(call);
         if let Some(act) = instead {
             let destination = self.destination.clone();
-            let answer = match act {
-                Act::Answer(outcome) => outcome,
-                _ => Outcome::Committed,
+            let mut answers = match act {
+                Act::Answer(ref outcome) => vec![outcome.clone(); count],
+                Act::BlamesFirst => vec![Outcome::NotCommitted; count],
+                _ => vec![Outcome::Committed; count],
             };
+            if let (Act::BlamesFirst, Some(first)) = (&act, answers.first_mut()) {
+                *first = Outcome::Rejected(error(ErrorKind::Permanent));
+            }
+            let answer = answers.first().cloned().unwrap_or(Outcome::Unknown);
             let lies = matches!(answer, Outcome::Committed | Outcome::AlreadyCommitted | Outcome::Never);
             let asked = call == Call::Reconcile;
             return self
@@ -198,14 +203,14 @@ impl Caller {
                     call,
                     move |_| {
                         if asked {
-                            let answers = parts.iter().map(|part| (part.clone(), answer.clone())).collect();
+                            let answers = parts.iter().cloned().zip(answers.clone()).collect();
                             destination.lock().write_down(None, Did::Asked { answers });
                         }
                         if lies {
                             let how = format!("{call} answered {answer:?} and did nothing");
                             destination.lock().write_down(None, Did::Lied { parts: parts.clone(), how });
                         }
-                        Ok(vec![answer.clone(); count])
+                        Ok(answers.clone())
                     },
                     |_, answer| answer,
                 )
@@ -238,11 +243,20 @@ struct SimWriter {
 }
 
 impl SimWriter {
+    /// What the part will consist of; a stream too, in every epoch that writes to it.
     async fn announce(&self, part: &PartId) -> Result<(), CallFault> {
-        let resource = External { kind: "staged".into(), name: String::new(), expires_at: None };
+        self.announce_as(part, "staged", &part.short).await?;
+        match &self.stream {
+            Some(stream) => self.announce_as(part, "stream", stream).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn announce_as(&self, part: &PartId, kind: &str, name: &str) -> Result<(), CallFault> {
+        let resource = External { kind: kind.to_owned(), name: String::new(), expires_at: None };
         let number = self.intents.intent(Some(part.clone()), resource).await;
         let number = number.map_err(|error| answered(Call::Begin, error))?;
-        let bound = self.intents.bound(number, part.short.clone()).await;
+        let bound = self.intents.bound(number, name.to_owned()).await;
         bound.map_err(|error| answered(Call::Begin, error))
     }
 }

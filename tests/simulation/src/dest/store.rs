@@ -359,7 +359,8 @@ impl Store {
                 self.held.resources.remove(&(resource.kind.clone(), resource.name.clone()));
             }
         }
-        self.write_down(Some(run), Did::Abandoned { short: part.short.clone(), was_staged, was_committed });
+        let resources = if was_committed { Vec::new() } else { resources.to_vec() };
+        self.write_down(Some(run), Did::Abandoned { short: part.short.clone(), was_staged, was_committed, resources });
         if was_staged { Outcome::Committed } else { Outcome::AlreadyCommitted }
     }
 
@@ -490,7 +491,7 @@ fn shown(did: &Did) -> String {
             format!("fenced, before {}", from.map_or("nobody".to_owned(), |from| format!("run {}", from.number)))
         }
         Did::Observed { position } => format!("observed at {}", names(position.last.iter())),
-        Did::Abandoned { short, was_staged, was_committed } => {
+        Did::Abandoned { short, was_staged, was_committed, .. } => {
             format!("abandoned {short} (staged: {was_staged}, committed: {was_committed})")
         }
         Did::Released { resource, was_there } => {

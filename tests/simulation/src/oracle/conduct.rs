@@ -87,6 +87,12 @@ pub(super) fn p6_writers_get_back_what_was_kept(evidence: &Evidence, facts: &Fac
     found
 }
 
+/// P6: a step gets back a state that it kept, byte by byte, or its pipeline does not start.
+pub(super) fn p6_steps_get_back_what_they_kept(evidence: &Evidence) -> Vec<Violation> {
+    let strange = evidence.strange_states.iter();
+    strange.map(|seq| violation("P6", *seq, "a step was given a state that it never kept".to_owned())).collect()
+}
+
 /// P8: a commit names what the destination holds before it; without that it cannot see that it stands elsewhere.
 pub(super) fn p8_a_commit_names_what_came_before(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();
@@ -194,7 +200,9 @@ pub(super) fn p4_what_counts_as_released_is_gone(evidence: &Evidence, _facts: &F
                 // What a sleeper stages after that is found by the next look for orphans.
                 taken_away |= match did {
                     Did::Released { resource: gone, .. } => gone.name == resource.name,
-                    Did::Abandoned { short, .. } => *short == resource.name,
+                    Did::Abandoned { short, resources, .. } => {
+                        *short == resource.name || resources.iter().any(|gone| gone.name == resource.name)
+                    }
                     _ => false,
                 };
                 match did {

@@ -9,7 +9,7 @@ use tidegate_protocol::record::{Body, EpochOutcome};
 
 use super::facts::Facts;
 use super::{Evidence, Violation};
-use crate::dest::Did;
+use crate::dest::{Did, Entry};
 use crate::world::Seq;
 
 fn violation(promise: &'static str, at: Seq, what: String) -> Violation {
@@ -131,7 +131,7 @@ pub(super) fn p5_what_is_needed_is_not_released(evidence: &Evidence, facts: &Fac
     let mut found = Vec::new();
     let retired = retired_since(evidence);
     for (sink, seen) in evidence.sinks.iter().filter(|(sink, _)| !facts.excuses(sink).second_host) {
-        let mut prepared: BTreeMap<String, (RunId, Vec<External>)> = BTreeMap::new();
+        let mut prepared = Prepared::new();
         for entry in &seen.journal.entries {
             match &entry.did {
                 Did::Began { part } if entry.by.is_some_and(|by| by != part.run) => {
@@ -142,35 +142,51 @@ pub(super) fn p5_what_is_needed_is_not_released(evidence: &Evidence, facts: &Fac
                     prepared.insert(part.short.clone(), (part.run, resources.clone()));
                 }
                 // A run of before the copy releases what its own log has retired.
-                Did::Released { .. } if facts.goes_on_elsewhere(evidence, entry.by, entry.seq) => {}
+                Did::Released { .. } | Did::Abandoned { .. }
+                    if facts.goes_on_elsewhere(evidence, entry.by, entry.seq) => {}
                 Did::Released { resource, .. } => {
-                    let is_it = |other: &External| other.kind == resource.kind && other.name == resource.name;
-                    for (of, fact) in facts.seals.iter().filter(|(_, fact)| fact.seq < entry.seq) {
-                        let cut = fact.seal().and_then(|seal| seal.sinks.get(sink));
-                        let names =
-                            cut.into_iter().flat_map(|cut| &cut.parts).flat_map(|part| &part.resources).any(is_it);
-                        let gone = retired.get(of).is_some_and(|since| *since < entry.seq);
-                        if names && !gone {
-                            let what = format!(
-                                "{} was released at sink `{sink}`, and {of} can still be restored",
-                                resource.name
-                            );
-                            found.push(violation("P5", entry.seq, what));
-                        }
-                    }
-                    let open = prepared.iter().find(|(short, (run, resources))| {
-                        let sealed =
-                            facts.parts.get(&(sink.clone(), (*short).clone())).is_some_and(|s| s.seq < entry.seq);
-                        !sealed && entry.by == Some(*run) && resources.iter().any(is_it)
-                    });
-                    if let Some((short, _)) = open {
-                        let what =
-                            format!("{} was released at sink `{sink}` while {short} was prepared", resource.name);
-                        found.push(violation("P5", entry.seq, what));
-                    }
+                    let gone = std::slice::from_ref(resource);
+                    found.extend(needed(facts, &retired, (sink, &prepared), (entry, gone, "released")));
+                }
+                Did::Abandoned { resources, .. } => {
+                    found.extend(needed(facts, &retired, (sink, &prepared), (entry, resources, "given back")));
                 }
                 _ => {}
             }
+        }
+    }
+    found
+}
+
+/// What runs have prepared, by part.
+type Prepared = BTreeMap<String, (RunId, Vec<External>)>;
+
+/// Who still needed what was taken away.
+fn needed(
+    facts: &Facts,
+    retired: &BTreeMap<EpochRef, Seq>,
+    (sink, prepared): (&SinkId, &Prepared),
+    (entry, gone, how): (&Entry, &[External], &str),
+) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for resource in gone {
+        let is_it = |other: &External| other.kind == resource.kind && other.name == resource.name;
+        for (of, fact) in facts.seals.iter().filter(|(_, fact)| fact.seq < entry.seq) {
+            let cut = fact.seal().and_then(|seal| seal.sinks.get(sink));
+            let names = cut.into_iter().flat_map(|cut| &cut.parts).flat_map(|part| &part.resources).any(is_it);
+            let retired = retired.get(of).is_some_and(|since| *since < entry.seq);
+            if names && !retired {
+                let what = format!("{} was {how} at sink `{sink}`, and {of} can still be restored", resource.name);
+                found.push(violation("P5", entry.seq, what));
+            }
+        }
+        let open = prepared.iter().find(|(short, (run, resources))| {
+            let sealed = facts.parts.get(&(sink.clone(), (*short).clone())).is_some_and(|s| s.seq < entry.seq);
+            !sealed && entry.by == Some(*run) && resources.iter().any(is_it)
+        });
+        if let Some((short, _)) = open {
+            let what = format!("{} was {how} at sink `{sink}` while {short} was prepared", resource.name);
+            found.push(violation("P5", entry.seq, what));
         }
     }
     found

@@ -28,6 +28,8 @@ pub struct Plan {
     pub operator: bool,
     /// The sinks; the last one is for dead letters.
     pub sinks: Vec<PlannedSink>,
+    /// From this partition on the rows come from a second source.
+    pub second_from: Option<u32>,
     /// The log lies in an object store.
     pub object_store: bool,
     /// Numbers of the pipeline.
@@ -99,6 +101,10 @@ pub enum Item {
     Fork(u64),
     /// After this life: a byte of the log is damaged, at this place counted in thousandths.
     Damage(u64),
+    /// After this life: a byte of a piece of state that the newest checkpoint names is damaged; chosen by this number.
+    DamageState(u64),
+    /// The second source is not in the pipeline.
+    SourceAway,
     /// After so many milliseconds another host takes over with a copy of the log, or in the same object store; this one
     /// goes on for so many.
     TakenOver(u64, u64),
@@ -113,6 +119,8 @@ impl Item {
             Item::GoBack(_) => Some("destination-restored"),
             Item::Fork(_) => Some("fork"),
             Item::Damage(_) => Some("log-damaged"),
+            Item::DamageState(_) => Some("state-damaged"),
+            Item::SourceAway => Some("source-away"),
             Item::TakenOver(..) => Some("second-host"),
             _ => None,
         }
@@ -128,6 +136,8 @@ pub(super) fn all_faults() -> Vec<String> {
         "destination-restored",
         "fork",
         "log-damaged",
+        "state-damaged",
+        "source-away",
         "second-host",
         "disk-eio",
         "disk-full",
@@ -196,12 +206,14 @@ fn acts(call: Call) -> Vec<(u64, Act)> {
             (2, Act::Answer(Outcome::Unknown)),
             (1, Act::Answer(refused)),
             (3, Act::Partly),
+            (3, Act::BlamesFirst),
             (2, Act::OneTooFew),
             (2, Act::OneTooMany),
             (1, Act::OnlySays),
         ],
         Call::Reconcile => vec![
             (3, Act::Answer(Outcome::Unknown)),
+            (3, Act::Answer(Outcome::Retry(Some(30)))),
             (1, Act::Answer(Outcome::Unsupported)),
             (2, Act::Answer(Outcome::NotCommitted)),
             (1, Act::Answer(Outcome::Never)),
@@ -267,9 +279,25 @@ impl Plan {
         }
         let partitions = shape.between(1, 3) as u32;
         let object_store = shape.chance(25);
+        let mut weight = dice.fork("weight");
+        let digits = if weight.chance(8) { 9_000 } else { 1 };
+        let filler = if weight.chance(20) { weight.between(5_000, 90_000) as usize } else { 0 };
+        let second_from =
+            (partitions > 1 && weight.chance(40)).then(|| weight.between(1, u64::from(partitions) - 1) as u32);
         let mut chaos = dice.fork("chaos");
-        let lives: Vec<PlannedLife> =
+        let mut lives: Vec<PlannedLife> =
             (0..chaos.between(2, 4)).map(|_| life(&mut chaos, (partitions, &sinks, operator, object_store))).collect();
+        // State lies beside the log where it is large.
+        let beside = !object_store && (digits > 1 || operator && filler > 0);
+        for (number, life) in lives.iter_mut().enumerate() {
+            if beside && weight.chance(25) {
+                life.items.push(Item::DamageState(weight.draw()));
+            }
+            // Not the first: it must have read something.
+            if number > 0 && second_from.is_some() && weight.chance(40) {
+                life.items.push(Item::SourceAway);
+            }
+        }
         let pace = Pace { batch: shape.between(1, 3) as u32, pause_ms: shape.between(10, 30) };
         let tasks = u64::from(lives.iter().map(|life| life.tasks).min().unwrap_or(1));
         // Enough for some twenty epochs at that pace.
@@ -277,10 +305,21 @@ impl Plan {
         let rows = (per_epoch.max(2) * shape.between(25, 31)).clamp(60, 800);
         let rows = Rows { marks: marks(&mut shape, partitions, rows), keys: shape.between(1, 9) as u32 };
         let jitter_ms = *shape.pick(&[0, 1, 3, 6]);
-        let mut weight = dice.fork("weight");
-        let digits = if weight.chance(8) { 9_000 } else { 1 };
-        let filler = if weight.chance(20) { weight.between(5_000, 90_000) as usize } else { 0 };
-        Self { seed, rows, pace, columns, operator, sinks, object_store, numbers, jitter_ms, digits, filler, lives }
+        Self {
+            seed,
+            rows,
+            pace,
+            columns,
+            operator,
+            sinks,
+            second_from,
+            object_store,
+            numbers,
+            jitter_ms,
+            digits,
+            filler,
+            lives,
+        }
     }
 
     /// All items, by their place.
@@ -348,6 +387,9 @@ fn life(
     let mut items = Vec::new();
     for _ in 0..dice.between(2, 5) {
         items.push(call_fault(dice, sinks));
+    }
+    if dice.chance(15) {
+        items.extend(unanswered_question(dice, sinks));
     }
     if object_store {
         match dice.below(4) {
@@ -466,4 +508,29 @@ fn call_fault(dice: &mut Dice, sinks: &[PlannedSink]) -> Item {
         _ => 9,
     };
     Item::Call(sink, call, dice.between(1, last), act)
+}
+
+/// A commit whose answer is lost, and no answer to the question about it either. Preferred is a destination at which a
+/// repeat is not without effect.
+fn unanswered_question(dice: &mut Dice, sinks: &[PlannedSink]) -> Vec<Item> {
+    let asked: Vec<usize> = (0..sinks.len()).filter(|sink| sinks[*sink].kind.reconcile).collect();
+    let delicate: Vec<usize> = asked.iter().copied().filter(|sink| !sinks[*sink].kind.idempotent).collect();
+    let among = if delicate.is_empty() { asked } else { delicate };
+    if among.is_empty() {
+        return Vec::new();
+    }
+    let sink = *dice.pick(&among);
+    let lost = dice.pick(&[Act::LoseAnswer, Act::TrapAfter, Act::ErrorAfter(ErrorKind::Unknown)]).clone();
+    let no_answer = dice
+        .pick(&[
+            Act::Answer(Outcome::Retry(Some(30))),
+            Act::Answer(Outcome::Retry(None)),
+            Act::Answer(Outcome::Unknown),
+            Act::Answer(Outcome::Unsupported),
+            Act::Answer(Outcome::Never),
+            Act::Error(ErrorKind::Retryable),
+            Act::Trap,
+        ])
+        .clone();
+    vec![Item::Call(sink, Call::Commit, dice.between(1, 5), lost), Item::Call(sink, Call::Reconcile, 1, no_answer)]
 }

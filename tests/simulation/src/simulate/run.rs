@@ -84,6 +84,8 @@ struct Run<'a> {
     violations: Vec<Violation>,
     /// The log as it was before it was damaged.
     undamaged: Option<Image>,
+    /// Pieces of state that were damaged, by file: as they are, and as they were.
+    rotten: BTreeMap<String, (Vec<u8>, Vec<u8>)>,
 }
 
 impl<'a> Run<'a> {
@@ -106,7 +108,9 @@ impl<'a> Run<'a> {
         let dead_letter = sinks.pop();
         let spec = Spec {
             id: name_of("simulated"),
-            source: SimSource::new(&world, plan.rows.clone(), plan.pace, &dice).with_long_positions(plan.digits),
+            source: SimSource::new(&world, plan.rows.clone(), plan.pace, &dice)
+                .with_long_positions(plan.digits)
+                .with_second_from(plan.second_from),
             tasks: 1,
             columns: plan.columns,
             operator: plan.operator.then(|| (Counter::new(&world).with_filler(plan.filler), 1)),
@@ -129,6 +133,7 @@ impl<'a> Run<'a> {
             retries: BTreeMap::new(),
             violations: Vec::new(),
             undamaged: None,
+            rotten: BTreeMap::new(),
         }
     }
 
@@ -226,7 +231,8 @@ impl<'a> Run<'a> {
         for item in &planned.items {
             self.clean_up(item, &mut after).await;
         }
-        finished
+        // What one source has not read yet is not missed while it is away.
+        finished && !planned.items.contains(&Item::SourceAway)
     }
 
     /// Before a life.
@@ -261,7 +267,16 @@ impl<'a> Run<'a> {
             }
             Item::DiesAfter(millis) => life.dies_after_ms = Some(*millis),
             Item::TakenOver(after, goes_on) => *taken_over = Some((*after, *goes_on)),
-            Item::PowerCut | Item::Outage(_) | Item::GoBack(_) | Item::Fork(_) | Item::Damage(_) => {}
+            Item::SourceAway => {
+                self.world.fired("source-away");
+                life.spec.source = life.spec.source.clone().without_second();
+            }
+            Item::PowerCut
+            | Item::Outage(_)
+            | Item::GoBack(_)
+            | Item::Fork(_)
+            | Item::Damage(_)
+            | Item::DamageState(_) => {}
         }
     }
 
@@ -319,6 +334,7 @@ impl<'a> Run<'a> {
             }
             Item::Fork(choice) => self.fork(*choice),
             Item::Damage(place) => self.damage(*place, dice),
+            Item::DamageState(choice) => self.damage_state(*choice),
             _ => {}
         }
     }
@@ -362,6 +378,42 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Damages a piece of state that the next run needs, if there is one. Its length stays.
+    fn damage_state(&mut self, choice: u64) {
+        let history = person::look(&self.store, &self.spec.id);
+        let newest = history.as_ref().and_then(|history| history.seal(history.newest_seal()?));
+        let pieces: Vec<String> =
+            newest.into_iter().flat_map(|epoch| epoch.seal.state_chunks()).map(|chunk| chunk.sha256.clone()).collect();
+        let Some(mut image) = self.store.image().filter(|_| !pieces.is_empty()) else { return };
+        let piece = &pieces[usize::try_from(choice % pieces.len() as u64).unwrap_or(0)];
+        let Some(path) = image.paths().into_iter().find(|path| path.ends_with(piece)) else { return };
+        let Some(bytes) = image.file_mut(&path).filter(|bytes| !bytes.is_empty()) else { return };
+        let whole = bytes.clone();
+        let at = usize::try_from(choice / 7 % bytes.len() as u64).unwrap_or(0);
+        // A digit stays one, and what is damaged can still be read.
+        bytes[at] ^= 1;
+        self.world.note(|| format!("byte {at} of `{path}` is damaged"));
+        self.world.fired("state-damaged");
+        self.rotten.entry(path).or_insert((bytes.clone(), whole)).0 = bytes.clone();
+        self.store.put_image(image);
+    }
+
+    /// A person puts back those pieces of state that are still damaged.
+    fn mend_state(&mut self) {
+        let Some(mut image) = self.store.image().filter(|_| !self.rotten.is_empty()) else { return };
+        let mut mended = false;
+        for (path, (damaged, whole)) in &self.rotten {
+            if let Some(bytes) = image.file_mut(path).filter(|bytes| *bytes == damaged) {
+                bytes.clone_from(whole);
+                mended = true;
+                self.world.note(|| format!("a person puts back `{path}`"));
+            }
+        }
+        if mended {
+            self.store.put_image(image);
+        }
+    }
+
     /// A log that was read whole has no damage that matters, and has gone on since.
     fn forget_damage(&mut self, ended: &Ended) {
         let opened = self.told.last().is_some_and(|told| !told.notices.is_empty());
@@ -373,12 +425,15 @@ impl<'a> Run<'a> {
 
     /// What a person does about the end of a life; true if the pipeline is finished.
     fn react(&mut self, ended: &Ended, dice: &mut Dice) -> bool {
+        if must_be_looked_into(ended) {
+            self.mend_state();
+        }
         let end = match ended {
             Ended::Report(report) => &report.end,
             Ended::Unopened(error) | Ended::Error(tidegate_pipeline::run::RunError::Log(error)) => {
                 *self.ends.entry("log-refused").or_default() += 1;
                 self.world.note(|| format!("the log is refused: {error}"));
-                if error.kind() == ErrorKind::Damaged && self.undamaged.is_none() {
+                if error.kind() == ErrorKind::Damaged && self.undamaged.is_none() && self.rotten.is_empty() {
                     let what = format!("nobody damaged the log, and it cannot be read: {error}");
                     self.violations.push(Violation { promise: "P4", what, at: Some(self.world.seq()) });
                 }
@@ -526,6 +581,17 @@ fn is_there(spec: &Spec, history: &History, sink: &SinkId, of: EpochRef) -> bool
     };
     let parts = history.seal(of).map(|epoch| epoch.parts(sink)).unwrap_or_default();
     parts.iter().all(|part| destination.shows_committed(&part.short))
+}
+
+/// Whether a life ended with words that may speak of what lies on the disk.
+fn must_be_looked_into(ended: &Ended) -> bool {
+    match ended {
+        Ended::Report(report) => {
+            matches!(report.end, End::Failed(_) | End::Restart(_) | End::StoreFailed(_) | End::Refused(Refusal::Log(_)))
+        }
+        Ended::Unopened(_) | Ended::Error(_) => true,
+        Ended::Died | Ended::Stuck => false,
+    }
 }
 
 fn word(end: &End) -> &'static str {

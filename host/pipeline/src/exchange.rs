@@ -103,6 +103,11 @@ impl Inputs {
         }
     }
 
+    /// Time goes on from where a checkpoint says that it was: until all inputs have told theirs, it is not later.
+    pub(crate) fn resumed(self, watermark: Option<i64>) -> Self {
+        Self { watermark, ..self }
+    }
+
     pub(crate) async fn next(&mut self) -> Result<Input, InputEnd> {
         loop {
             let (index, message) = self.receive().await.ok_or(InputEnd::Closed)?;
@@ -161,5 +166,26 @@ impl Inputs {
     /// The lowest watermark of all inputs, as far as it is known.
     pub(crate) fn watermark(&self) -> Option<i64> {
         self.watermark
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn f44_event_time_goes_on_from_the_checkpoint_whatever_inputs_have_told() {
+        let (outputs, receivers): (Vec<_>, Vec<_>) = (0..2).map(|_| channel(64)).unzip();
+        let mut inputs = Inputs::new(receivers, Epoch(7)).resumed(Some(10));
+        for output in &outputs {
+            output.barrier(Epoch(7)).await.expect("somebody listens");
+        }
+        assert!(matches!(inputs.next().await, Ok(Input::Barrier(Epoch(7)))));
+        assert_eq!(inputs.watermark(), Some(10), "no input has told anything yet");
+        for (output, watermark) in [(0, 12), (1, 9), (1, 11)] {
+            outputs[output].watermark(watermark).await.expect("somebody listens");
+        }
+        assert!(matches!(inputs.next().await, Ok(Input::Watermark(11))), "the slowest counts, and not what was before");
+        assert_eq!(inputs.watermark(), Some(11));
     }
 }

@@ -149,7 +149,7 @@ pub(crate) async fn open_tasks(open: OpenTasks) -> Result<Opened, TaskFailure> {
                 task,
                 range,
                 operator,
-                inputs,
+                inputs: inputs.resumed(mine.iter().map(|state| state.watermark).min().flatten()),
                 next: operator_routers.next().unwrap_or_default(),
                 log: log.clone(),
                 report: report.clone(),

@@ -12,6 +12,7 @@ use tidegate_columns::decode::{JsonDecoder, UnknownFields};
 use tidegate_pipeline::source::{BadRow, ColumnsPlan, Read, Reader, Source, SourceBatch, SourceContract, SourceError};
 use tidegate_pipeline::spec::ColumnsOptions;
 use tidegate_protocol::plugin::{BoxFuture, Encoding};
+use tidegate_protocol::positions::Entries;
 use tidegate_protocol::record::SourceCut;
 
 use crate::dice::Dice;
@@ -20,15 +21,20 @@ use crate::world::{Seq, World};
 /// One row: partition and place in it.
 pub type RowId = (u32, u32);
 
+/// A byte that no UTF-8 has.
+const NO_TEXT: u8 = 0xff;
+
 /// What is unusual about a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
     /// Nothing.
     Good,
-    /// It cannot be read.
+    /// It cannot be read. Every other one is no text.
     Bad,
     /// Sinks that do so refuse it in `write`.
     RefusedInWrite,
+    /// The same, and it is no text: no step and no columns can make anything of it.
+    RefusedNoText,
     /// Sinks that do so refuse it in `prepare`.
     RefusedInPrepare,
     /// Sinks that do so refuse the batch that it is in.
@@ -45,16 +51,29 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// The text of a row, without its line end.
-    pub fn text(&self, (p, n): RowId) -> String {
-        let x = match self.mark((p, n)) {
-            Mark::Good => "-",
-            Mark::Bad => return format!("!p{p}n{n}"),
-            Mark::RefusedInWrite => "w",
-            Mark::RefusedInPrepare => "p",
-            Mark::SpoilsBatch => "b",
+    /// The bytes of a row, without its line end.
+    pub fn bytes(&self, (p, n): RowId) -> Vec<u8> {
+        let x: &[u8] = match self.mark((p, n)) {
+            Mark::Good => b"-",
+            Mark::Bad => {
+                let mut bytes = format!("!p{p}n{n}").into_bytes();
+                bytes.extend((p.wrapping_add(n) % 2 == 1).then_some(NO_TEXT));
+                return bytes;
+            }
+            Mark::RefusedInWrite => b"w",
+            Mark::RefusedNoText => &[b'w', NO_TEXT],
+            Mark::RefusedInPrepare => b"p",
+            Mark::SpoilsBatch => b"b",
         };
-        format!(r#"{{"p":{p},"n":{n},"key":"k{}","x":"{x}"}}"#, self.key((p, n)))
+        let mut bytes = format!(r#"{{"p":{p},"n":{n},"key":"k{}","x":""#, self.key((p, n))).into_bytes();
+        bytes.extend_from_slice(x);
+        bytes.extend_from_slice(b"\"}");
+        bytes
+    }
+
+    /// The same as text; what is none is shown as such.
+    pub fn text(&self, id: RowId) -> String {
+        String::from_utf8_lossy(&self.bytes(id)).into_owned()
     }
 
     /// Its key.
@@ -91,6 +110,11 @@ pub fn row_id(text: &[u8]) -> Option<RowId> {
     Some((number(b"\"p\":")?, number(b"\"n\":")?))
 }
 
+/// Two names take turns.
+fn file_name(p: u32, file: u32) -> String {
+    format!("p{p}-{}", file % 2)
+}
+
 /// The source. Clones read the same rows, and publish to the same place.
 #[derive(Clone)]
 pub struct SimSource {
@@ -105,6 +129,11 @@ pub struct SimSource {
     second_away: bool,
     /// What it reads.
     partitions: Range<u32>,
+    /// It tells how far time has come. A row's time is its place in its partition.
+    timed: bool,
+    /// A partition is read in files of so many rows, one after the other. One that is read is forgotten, and its name
+    /// comes again.
+    file: Option<u32>,
     /// A position has so many digits at least.
     digits: usize,
     published: Arc<Mutex<Vec<(Seq, SourceCut)>>>,
@@ -134,6 +163,8 @@ impl SimSource {
             second_from: None,
             second_away: false,
             partitions,
+            timed: false,
+            file: None,
             digits: 1,
             published: Arc::default(),
             faults: Arc::default(),
@@ -195,8 +226,43 @@ impl SimSource {
         parts
     }
 
+    /// With watermarks: no row comes any more whose place in its partition is before them.
+    #[must_use]
+    pub fn with_time(self) -> Self {
+        Self { timed: true, ..self }
+    }
+
+    /// In files of so many rows each, of which one after the other has the same name.
+    #[must_use]
+    pub fn in_files(self, rows: u32) -> Self {
+        Self { file: Some(rows.max(1)), ..self }
+    }
+
     fn position(&self, place: u32) -> String {
         format!("{place:0digits$}", digits = self.digits)
+    }
+
+    /// What is said of a partition that stands at `place`. A position that is empty is forgotten.
+    fn positions(&self, p: u32, place: u32) -> Vec<(String, String)> {
+        let Some(rows) = self.file else { return vec![(format!("p{p}"), self.position(place))] };
+        let (file, within) = (place / rows, place % rows);
+        let mut positions = vec![(format!("p{p}"), file.to_string())];
+        match within {
+            0 if file > 0 => positions.push((file_name(p, file - 1), String::new())),
+            0 => {}
+            _ => positions.push((file_name(p, file), self.position(within))),
+        }
+        positions
+    }
+
+    /// Where a checkpoint says that a partition stands.
+    fn place(&self, p: u32, entries: Entries<'_>) -> Result<u32, std::num::ParseIntError> {
+        let number = |partition: &str| entries.get(partition).map_or(Ok(0), |text| text.parse::<u32>());
+        let first = number(&format!("p{p}"))?;
+        match self.file {
+            Some(rows) => Ok(first.saturating_mul(rows).saturating_add(number(&file_name(p, first))?)),
+            None => Ok(first),
+        }
     }
 
     /// Its rows.
@@ -249,20 +315,20 @@ impl Source for SimSource {
         let changed = |why: String| SourceError::Configuration { key: "positions", expected: why };
         let mut places = BTreeMap::new();
         for p in self.partitions.clone() {
-            let text = match restored {
+            let place = match restored {
                 Some(cut) => {
-                    cut.partitions.entries().map_err(|error| changed(error.to_string()))?.get(&format!("p{p}"))
+                    let entries = cut.partitions.entries().map_err(|error| changed(error.to_string()))?;
+                    self.place(p, entries).map_err(|error| changed(error.to_string()))?
                 }
-                None => None,
+                None => 0,
             };
-            let place = text.map_or(Ok(0), |text| text.parse::<u32>()).map_err(|error| changed(error.to_string()))?;
             places.insert(p, place);
         }
         Ok((0..tasks)
             .map(|task| {
                 let next = places.iter().filter(|(p, _)| *p % tasks == task).map(|(p, n)| (*p, *n)).collect();
                 // The same pieces at the same places, however often they are read.
-                let reader = SimReader { source: self.clone(), next, turn: 0 };
+                let reader = SimReader { source: self.clone(), next, turn: 0, told_end: false };
                 Box::new(reader) as Box<dyn Reader>
             })
             .collect())
@@ -291,9 +357,23 @@ struct SimReader {
     source: SimSource,
     next: BTreeMap<u32, u32>,
     turn: usize,
+    /// Everybody knows that no row comes any more.
+    told_end: bool,
 }
 
 impl SimReader {
+    /// No row comes any more that is earlier.
+    fn watermark(&mut self) -> Option<i64> {
+        if !self.source.timed {
+            return None;
+        }
+        let rows = &self.source.rows;
+        let left = self.next.iter().filter(|(p, n)| (**n as usize) < rows.marks[**p as usize].len());
+        let earliest = left.map(|(_, n)| i64::from(*n)).min();
+        self.told_end = earliest.is_none();
+        earliest.or(Some(i64::MAX))
+    }
+
     /// The partition whose turn it is, if any has rows left.
     fn turn(&mut self) -> Option<(u32, u32)> {
         let rows = Arc::clone(&self.source.rows);
@@ -315,7 +395,14 @@ impl Reader for SimReader {
             if self.source.pace.pause_ms > 0 {
                 tokio::time::sleep(Duration::from_millis(dice.between(1, self.source.pace.pause_ms))).await;
             }
-            let Some((p, from)) = self.turn() else { return Ok(Read::End) };
+            let Some((p, from)) = self.turn() else {
+                // Who begins behind the last row says so as well: what waits for its time waits for every task.
+                let unheard = !self.told_end;
+                let watermark = self.watermark().filter(|_| unheard);
+                return Ok(watermark.map_or(Read::End, |end| {
+                    Read::Rows(SourceBatch { watermark: Some(end), ..SourceBatch::default() })
+                }));
+            };
             if self.source.fails_now() {
                 self.source.world.fired("source-error");
                 return Err(SourceError::Io {
@@ -325,24 +412,25 @@ impl Reader for SimReader {
             }
             let rows = &self.source.rows;
             let count = dice.between(1, u64::from(self.source.pace.batch)) as u32;
-            let to = (from + count).min(rows.marks[p as usize].len() as u32);
+            let whole = self.source.file.map_or(u32::MAX, |rows| (from / rows + 1).saturating_mul(rows));
+            let to = (from + count).min(rows.marks[p as usize].len() as u32).min(whole);
             self.next.insert(p, to);
-            let mut bytes = String::new();
+            let mut bytes = Vec::new();
             let mut good = 0;
             let mut bad = Vec::new();
             for n in from..to {
-                let text = rows.text((p, n));
+                let row = rows.bytes((p, n));
                 if rows.mark((p, n)) == Mark::Bad {
                     bad.push(BadRow {
                         partition: format!("p{p}"),
                         line: u64::from(n) + 1,
                         reason: "marked bad".into(),
-                        raw_len: text.len() as u64,
-                        raw: Bytes::from(text),
+                        raw_len: row.len() as u64,
+                        raw: Bytes::from(row),
                     });
                 } else {
-                    bytes.push_str(&text);
-                    bytes.push('\n');
+                    bytes.extend_from_slice(&row);
+                    bytes.push(b'\n');
                     good += 1;
                 }
             }
@@ -354,7 +442,7 @@ impl Reader for SimReader {
                             expected: error.message,
                         };
                         let mut decoder = JsonDecoder::new(&schema, UnknownFields::BadRow).map_err(refused)?;
-                        let decoded = decoder.decode(std::mem::take(&mut bytes).as_bytes()).map_err(refused)?;
+                        let decoded = decoder.decode(&std::mem::take(&mut bytes)).map_err(refused)?;
                         Some(decoded.batch)
                     }
                     None => None,
@@ -364,13 +452,14 @@ impl Reader for SimReader {
                 columns,
                 rows: good,
                 bad,
-                positions: vec![(format!("p{p}"), self.source.position(to))],
-                watermark: None,
+                positions: self.source.positions(p, to),
+                watermark: self.watermark(),
             }))
         })
     }
 
     fn initial_positions(&self) -> Vec<(String, String)> {
-        self.next.iter().map(|(p, n)| (format!("p{p}"), self.source.position(*n))).collect()
+        let all = self.next.iter().flat_map(|(p, n)| self.source.positions(*p, *n));
+        all.filter(|(_, position)| !position.is_empty()).collect()
     }
 }

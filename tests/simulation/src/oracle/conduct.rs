@@ -50,6 +50,32 @@ pub(super) fn p3_savepoints_are_confirmed_when_sealed(evidence: &Evidence, facts
     early.map(|(seq, of)| violation("P3", *seq, format!("a savepoint was confirmed before {of} was sealed"))).collect()
 }
 
+/// P6: what a step and a source know of event time goes through restarts as if there had been none.
+pub(super) fn p6_time_does_not_go_back(facts: &Facts) -> Vec<Violation> {
+    let times = |fact: &SealFact| {
+        let seal = fact.seal()?;
+        let steps = seal.operators.iter().map(|(id, cuts)| {
+            let time = cuts.iter().map(|cut| cut.watermark).min().flatten();
+            (format!("step `{id}`"), time)
+        });
+        let sources = seal.sources.iter().map(|(id, cut)| (format!("source `{id}`"), cut.watermark));
+        Some(steps.chain(sources).collect::<BTreeMap<String, Option<i64>>>())
+    };
+    let mut found = Vec::new();
+    for pair in facts.line.windows(2) {
+        let (Some(before), Some(after)) = (facts.seals.get(&pair[0]), facts.seals.get(&pair[1])) else { continue };
+        let (Some(old), Some(new)) = (times(before), times(after)) else { continue };
+        for (who, old) in old {
+            let new = new.get(&who).copied().unwrap_or(old);
+            if new < old {
+                let what = format!("the event time of {who} goes back from {old:?} to {new:?} in {}", pair[1]);
+                found.push(violation("P6", after.seq, what));
+            }
+        }
+    }
+    found
+}
+
 /// P6: a writer gets back what the checkpoint keeps for its keys, and nothing else.
 pub(super) fn p6_writers_get_back_what_was_kept(evidence: &Evidence, facts: &Facts) -> Vec<Violation> {
     let mut found = Vec::new();

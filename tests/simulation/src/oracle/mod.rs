@@ -51,6 +51,8 @@ pub struct Evidence {
     pub counts: bool,
     /// When its step was given back a state that it had never kept.
     pub strange_states: Vec<Seq>,
+    /// It hands some rows on in a later epoch than that in which they were read.
+    pub holds: bool,
     /// Per sink, and the dead-letter sink.
     pub sinks: BTreeMap<SinkId, SinkEvidence>,
     /// The log that counts.
@@ -105,6 +107,7 @@ impl Evidence {
             rows: spec.source.rows().clone(),
             counts: spec.operator.is_some(),
             strange_states: spec.operator.as_ref().map(|(counter, _)| counter.strange_states()).unwrap_or_default(),
+            holds: spec.operator.as_ref().is_some_and(|(counter, _)| counter.holds()),
             sinks: sinks
                 .map(|(sink, dead_letter)| (sink.id.clone(), SinkEvidence::of(&sink.destination, dead_letter)))
                 .collect(),
@@ -146,6 +149,7 @@ pub fn judge(evidence: &Evidence) -> Vec<Violation> {
     found.extend(conduct::p5_released_names_are_not_used_again(evidence));
     found.extend(conduct::p6_savepoints_stay(evidence));
     found.extend(conduct::p6_steps_get_back_what_they_kept(evidence));
+    found.extend(conduct::p6_time_does_not_go_back(&facts));
     found.extend(conduct::p6_writers_get_back_what_was_kept(evidence, &facts));
     found.extend(conduct::p8_a_commit_names_what_came_before(evidence, &facts));
     found.extend(conduct::p10_dead_instances_rest(evidence));

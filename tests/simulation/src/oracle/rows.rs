@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use data_encoding::BASE64;
+use serde_json::Value;
 use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::ids::SinkId;
 
@@ -17,7 +19,7 @@ type Letter = (Option<String>, RowId);
 fn refuses(rejects: Rejects, mark: Mark) -> bool {
     match mark {
         Mark::Good | Mark::Bad => false,
-        Mark::RefusedInWrite => rejects.in_write,
+        Mark::RefusedInWrite | Mark::RefusedNoText => rejects.in_write,
         Mark::RefusedInPrepare => rejects.in_prepare,
         Mark::SpoilsBatch => rejects.batches,
     }
@@ -50,17 +52,47 @@ fn wanted_letters(evidence: &Evidence) -> BTreeMap<Letter, u64> {
 }
 
 fn letter_of(row: &[u8]) -> Option<Letter> {
-    let letter: serde_json::Value = serde_json::from_slice(row).ok()?;
-    let text = letter.get("row")?.as_str()?;
-    let sink = letter.get("sink").and_then(|sink| sink.as_str()).map(str::to_owned);
-    Some((sink, row_id(text.as_bytes())?))
+    let letter: Value = serde_json::from_slice(row).ok()?;
+    let sink = letter.get("sink").and_then(Value::as_str).map(str::to_owned);
+    Some((sink, row_id(&row_in(&letter)?)?))
+}
+
+/// The bytes that a letter is about.
+fn row_in(letter: &Value) -> Option<Vec<u8>> {
+    let text = |field| letter.get(field).and_then(Value::as_str);
+    match (text("row"), text("row-base64")) {
+        (Some(text), None) => Some(text.as_bytes().to_vec()),
+        (None, Some(base64)) => BASE64.decode(base64.as_bytes()).ok(),
+        _ => None,
+    }
+}
+
+/// P12: a letter holds its row byte by byte, so that it can be mended and sent again.
+fn letters_hold_other_bytes<'a>(
+    evidence: &Evidence,
+    sink: &SinkId,
+    mut rows: impl Iterator<Item = &'a Bytes>,
+) -> Option<Violation> {
+    rows.find_map(|row| {
+        let letter: Value = serde_json::from_slice(row).ok()?;
+        let held = row_in(&letter)?;
+        let id = row_id(&held)?;
+        let of_sink = letter.get("sink").is_some();
+        let right = evidence.rows.bytes(id);
+        // What a sink refuses has the number in it that the step wrote.
+        let counted = of_sink && evidence.counts;
+        let holds =
+            if counted { right.strip_suffix(b"}").is_some_and(|row| held.starts_with(row)) } else { held == right };
+        let (held, right) = (String::from_utf8_lossy(&held), String::from_utf8_lossy(&right));
+        (!holds).then(|| violation("P12", format!("a letter at sink `{sink}` holds {held:?} of the row {right:?}")))
+    })
 }
 
 /// P12: who takes letters up again takes each id once, so no two rows may share one.
 fn letters_of_one_id<'a>(sink: &SinkId, rows: impl Iterator<Item = &'a Bytes>) -> Option<Violation> {
     let mut seen: BTreeMap<String, Letter> = BTreeMap::new();
     for row in rows {
-        let (Some(letter), Ok(json)) = (letter_of(row), serde_json::from_slice::<serde_json::Value>(row)) else {
+        let (Some(letter), Ok(json)) = (letter_of(row), serde_json::from_slice::<Value>(row)) else {
             continue;
         };
         let Some(id) = json.get("id").and_then(|id| id.as_str()) else { continue };
@@ -85,6 +117,7 @@ pub(super) fn p1_each_row_as_promised(evidence: &Evidence, facts: &Facts) -> Vec
         let counts: Vec<(String, u64)> = if seen.dead_letter {
             let mut wanted = wanted_letters(evidence);
             found.extend(letters_of_one_id(sink, rows()));
+            found.extend(letters_hold_other_bytes(evidence, sink, rows()));
             rows().for_each(|row| tally(letter_of(row), &mut wanted, &mut strange));
             wanted.into_iter().map(|((of, id), count)| (format!("the letter of {id:?} from {of:?}"), count)).collect()
         } else {
@@ -166,7 +199,7 @@ fn whole<'a>(evidence: &Evidence, rows: impl Iterator<Item = &'a Bytes>) -> Opti
 }
 
 fn count_of(row: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(row).ok()?;
+    let text = String::from_utf8_lossy(row);
     text.rsplit_once("\"c\":")?.1.trim_end_matches('}').parse().ok()
 }
 

@@ -26,6 +26,10 @@ pub struct Plan {
     pub columns: bool,
     /// There is a step with state.
     pub operator: bool,
+    /// For so much of event time it holds rows back.
+    pub holds: Option<i64>,
+    /// Partitions are files of so many rows, which are forgotten one after the other.
+    pub file: Option<u32>,
     /// The sinks; the last one is for dead letters.
     pub sinks: Vec<PlannedSink>,
     /// From this partition on the rows come from a second source.
@@ -303,14 +307,23 @@ impl Plan {
         // Enough for some twenty epochs at that pace.
         let per_epoch = tasks * numbers.interval_ms * (u64::from(pace.batch) + 1) / (pace.pause_ms + 8);
         let rows = (per_epoch.max(2) * shape.between(25, 31)).clamp(60, 800);
-        let rows = Rows { marks: marks(&mut shape, partitions, rows), keys: shape.between(1, 9) as u32 };
+        let rows = Rows {
+            marks: marks(&mut shape, partitions, rows, !operator && !columns),
+            keys: shape.between(1, 9) as u32,
+        };
         let jitter_ms = *shape.pick(&[0, 1, 3, 6]);
+        let mut time = dice.fork("time");
+        // A source that comes back is behind the time of the others.
+        let holds = (operator && second_from.is_none() && time.chance(60)).then(|| time.between(1, 30) as i64);
+        let file = time.chance(10).then(|| time.between(1, 6) as u32);
         Self {
             seed,
             rows,
             pace,
             columns,
             operator,
+            holds,
+            file,
             sinks,
             second_from,
             object_store,
@@ -361,20 +374,33 @@ fn numbers(dice: &mut Dice) -> Numbers {
 fn sink(dice: &mut Dice, operator: bool) -> PlannedSink {
     let kind = if dice.chance(25) { Kind::register() } else { dice.pick(&Kind::all()).clone() };
     // What was shown as it was written cannot be taken back in `prepare`.
-    let rejects =
-        Rejects { in_write: dice.chance(40), in_prepare: kind.staging && dice.chance(15), batches: dice.chance(15) };
+    let (in_write, batches) = (dice.chance(40), dice.chance(20));
+    // Both together: what is refused late is numbered among the rows of batches that came in halves.
+    let in_prepare = kind.staging && dice.chance(if batches { 60 } else { 15 });
+    let rejects = Rejects { in_write, in_prepare, batches };
     let rejects = if operator && dice.chance(60) { Rejects::default() } else { rejects };
     PlannedSink { kind, rejects, by_key: dice.chance(40) }
 }
 
-fn marks(dice: &mut Dice, partitions: u32, rows: u64) -> Vec<Vec<Mark>> {
+/// `no_text`: something can be made of rows that are no text.
+fn marks(dice: &mut Dice, partitions: u32, rows: u64, no_text: bool) -> Vec<Vec<Mark>> {
     let unusual = dice.chance(70);
-    let mark = |dice: &mut Dice| match dice.below(100) {
-        0..=1 if unusual => Mark::Bad,
-        2..=3 if unusual => Mark::RefusedInWrite,
-        4 if unusual => Mark::RefusedInPrepare,
-        5 if unusual => Mark::SpoilsBatch,
-        _ => Mark::Good,
+    let mut last = Mark::Good;
+    let mut mark = |dice: &mut Dice| {
+        let drawn = dice.below(100);
+        last = match (drawn, last) {
+            _ if !unusual => Mark::Good,
+            // Side by side they are often in one batch.
+            (50.., Mark::SpoilsBatch) => Mark::RefusedInPrepare,
+            (70.., Mark::RefusedInPrepare) => Mark::SpoilsBatch,
+            (0..=1, _) => Mark::Bad,
+            (2, _) if no_text => Mark::RefusedNoText,
+            (2..=3, _) => Mark::RefusedInWrite,
+            (4, _) => Mark::RefusedInPrepare,
+            (5, _) => Mark::SpoilsBatch,
+            _ => Mark::Good,
+        };
+        last
     };
     let each = rows / u64::from(partitions) + 1;
     (0..partitions).map(|_| (0..dice.between(each / 2, each + each / 2)).map(|_| mark(dice)).collect()).collect()

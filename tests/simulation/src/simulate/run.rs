@@ -106,14 +106,19 @@ impl<'a> Run<'a> {
             .collect();
         let mut sinks = sinks;
         let dead_letter = sinks.pop();
+        let source = SimSource::new(&world, plan.rows.clone(), plan.pace, &dice)
+            .with_long_positions(plan.digits)
+            .with_second_from(plan.second_from);
+        let source = if plan.holds.is_some() { source.with_time() } else { source };
+        let source = plan.file.map_or(source.clone(), |rows| source.in_files(rows));
+        let counter = Counter::new(&world).with_filler(plan.filler);
+        let counter = plan.holds.map_or(counter.clone(), |time| counter.holding(time));
         let spec = Spec {
             id: name_of("simulated"),
-            source: SimSource::new(&world, plan.rows.clone(), plan.pace, &dice)
-                .with_long_positions(plan.digits)
-                .with_second_from(plan.second_from),
+            source,
             tasks: 1,
             columns: plan.columns,
-            operator: plan.operator.then(|| (Counter::new(&world).with_filler(plan.filler), 1)),
+            operator: plan.operator.then_some((counter, 1)),
             sinks,
             dead_letter,
             settings: plan.numbers.clone(),

@@ -318,7 +318,7 @@ async fn b64_the_end_of_a_bounded_input_gives_back_nothing_that_is_sealed() {
 #[tokio::test(start_paused = true)]
 async fn b65_a_row_that_cannot_be_written_is_never_dropped_in_silence() {
     let all = Rejects { in_write: true, in_prepare: true, batches: true };
-    for mark in [Mark::RefusedInWrite, Mark::RefusedInPrepare, Mark::SpoilsBatch, Mark::Bad] {
+    for mark in [Mark::RefusedInWrite, Mark::RefusedNoText, Mark::RefusedInPrepare, Mark::SpoilsBatch, Mark::Bad] {
         let mut marks = good_rows(2, 120).marks;
         marks[1][77] = mark;
         let rows = || Rows { marks: marks.clone(), keys: 11 };

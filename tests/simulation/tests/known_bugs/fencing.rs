@@ -13,6 +13,7 @@ use tidegate_simulation::crash::Crash;
 use tidegate_simulation::dest::{Act, Did, Kind};
 use tidegate_simulation::host::{Do, Ended};
 use tidegate_simulation::operator::Counter;
+use tidegate_simulation::source::{Pace, SimSource};
 
 use crate::scene::{Scene, good_rows, sink_id};
 
@@ -130,6 +131,45 @@ async fn b69_a_commit_is_not_repeated_behind_the_window_in_which_it_is_recognise
         let guarantee = promised(weak);
         assert_eq!(guarantee.delivery, Delivery::AtLeastOnce, "P9: {:?}", guarantee.reasons);
         assert!(guarantee.reasons.iter().any(|reason| reason.contains(words)), "P9: {:?}", guarantee.reasons);
+    }
+}
+
+/// Enforced by `commit::too_late`: of the time counts what this run, or the log since the seal, has seen of it.
+#[tokio::test(start_paused = true)]
+async fn f47_a_clock_that_is_set_back_opens_no_window_again() {
+    const KEPT: u64 = 3_000;
+    const BACK: i64 = -20_000;
+    for within_a_run in [true, false] {
+        let mut scene = Scene::of(Kind { marker_retention: Some(KEPT), ..Kind::register() });
+        scene.spec.settings.protocol.commit_tries = 10_000;
+        // So long that the log sees time pass behind an epoch that waits.
+        scene.spec.settings.interval_ms = if within_a_run { 60 } else { KEPT + 500 };
+        let pace = Pace { batch: 5, pause_ms: 60 };
+        scene.spec.source = SimSource::new(&scene.world, good_rows(2, 1_000), pace, &scene.dice);
+        // One lands, and for so long nobody gets to know of it.
+        scene.out().script().plan(Call::Commit, 1, Act::LoseAnswer);
+        scene.out().script().then(Call::Reconcile, vec![Act::Error(ErrorKind::Retryable); 1_000]);
+        let end = if within_a_run {
+            let (world, destination) = (scene.world.clone(), scene.out().clone());
+            let later = tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(KEPT + 300)).await;
+                world.skew(BACK);
+                destination.script().clear();
+            });
+            let end = scene.live_to_end().await;
+            later.await.expect("it sets the clock");
+            end
+        } else {
+            scene.live_until_crash(Moment::Sealed, 2).await;
+            scene.world.skew(BACK);
+            scene.out().script().clear();
+            scene.live_to_end().await
+        };
+        let twice = scene.seen(scene.out()).into_values().filter(|count| *count > 1).count();
+        scene.claim(twice == 0, &format!("P1: {twice} rows came twice"));
+        let blocked = scene.blocked(&end);
+        let asked = blocked.iter().filter(|(_, _, why)| matches!(why, Blocked::CannotAsk(_))).count();
+        scene.claim(asked >= 1 && asked == blocked.len(), &format!("P4: a person is asked: {blocked:?}"));
     }
 }
 

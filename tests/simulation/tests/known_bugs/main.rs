@@ -13,4 +13,5 @@ mod list;
 mod ordering;
 mod rehearsed;
 mod scene;
+mod sources;
 mod wrapped;

@@ -25,7 +25,8 @@ struct Arguments {
     counter_examples: bool,
     only: Vec<String>,
     taken_out: Option<String>,
-    without: Without,
+    /// Names of rules that are taken out, besides those that an exploration does without.
+    without: Vec<String>,
     order: Order,
     most: u64,
 }
@@ -37,7 +38,7 @@ fn arguments() -> Result<Arguments, String> {
         counter_examples: false,
         only: Vec::new(),
         taken_out: None,
-        without: Without::default(),
+        without: Vec::new(),
         order: Order::NewestFirst,
         most: 60_000_000,
     };
@@ -55,9 +56,10 @@ fn arguments() -> Result<Arguments, String> {
             "--counter-example" => read.only.push(value()?),
             "--without" => {
                 let rule = value()?;
-                if !read.without.take_out(&rule) {
+                if !Without::NAMES.contains(&rule.as_str()) {
                     return Err(format!("there is no rule `{rule}`; there are {}", Without::NAMES.join(", ")));
                 }
+                read.without.push(rule);
             }
             other => return Err(format!("`{other}` is not known\n{USAGE}")),
         }
@@ -77,7 +79,9 @@ fn chosen(arguments: &Arguments) -> Result<Vec<Plan>, String> {
         chosen.retain(|plan| arguments.configs.iter().any(|name| name == plan.name));
     }
     for plan in &mut chosen {
-        plan.without = arguments.without;
+        for rule in &arguments.without {
+            plan.without.take_out(rule);
+        }
     }
     Ok(chosen)
 }

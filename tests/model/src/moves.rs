@@ -57,7 +57,8 @@ impl Engine {
             }
             Item::Tell(event) => {
                 moves.push(Move::Deliver(at, item));
-                if world.has(Spend::Fault) && self.plan.faults.contains(&How::Twice) && is_answer(event) {
+                let twice = self.plan.faults.iter().any(|how| matches!(how, How::Twice | How::ToldTwice));
+                if world.has(Spend::Fault) && twice && is_answer(event) {
                     moves.push(Move::DeliverTwice(at, item));
                 }
             }

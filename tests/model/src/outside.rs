@@ -358,6 +358,7 @@ fn bad(call: Call, how: How) -> Option<CallFault> {
         How::Permanent => Some(error(call, ErrorKind::Permanent)),
         How::Well
         | How::Twice
+        | How::ToldTwice
         | How::NotDone
         | How::RetryAfter
         | How::CannotSay

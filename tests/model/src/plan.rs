@@ -139,6 +139,8 @@ pub enum How {
     Late,
     /// Done, answered, and done once more later.
     Twice,
+    /// Nothing goes wrong at the destination; the answer comes once more later.
+    ToldTwice,
     /// Not done: the plugin trapped.
     Trapped,
     /// Not done, and answered so: `not-committed`, or certainly not written.

@@ -160,6 +160,13 @@ pub fn quick() -> Vec<Plan> {
             .allow(Spend::Crash, 1)
             .faults(1, &[How::Twice])
             .set(|plan| (plan.max_waiting, plan.answers_travel, plan.probes) = (1, true, false)),
+        // A repeated answer to an earlier try, at a destination where each try has its effect.
+        Plan::new("told-twice", vec![SinkPlan::able("a", 1).with(|can| can.idempotent_commit = false)], &[1])
+            .faults(2, &[How::ToldTwice, How::RetryAfter])
+            .set(|plan| {
+                (plan.tries, plan.answers_travel, plan.probes) = (3, true, false);
+                plan.without.idempotence = true;
+            }),
         // Giving back and releasing go wrong in every way.
         Plan::new("clean-up", vec![SinkPlan::able("a", 1)], &[1])
             .allow(Spend::Crash, 1)

@@ -297,7 +297,10 @@ mod tests {
         assert!(Copy::of(&tree, &target).is_err_and(|error| error.to_string().contains("another")));
         let before = copy.plant(&mutant).expect("it applies");
         let (path, clean) = before.first_key_value().expect("a file was changed");
+        // The system's clock for files ticks every few milliseconds, and all this may be done within one.
         let planted = std::fs::metadata(path).and_then(|meta| meta.modified()).expect("it is there");
+        let planted = planted - std::time::Duration::from_secs(60);
+        File::options().write(true).open(path).and_then(|file| file.set_modified(planted)).expect("it is there");
         std::fs::write(copy.source.join("host/store/src/left-behind.rs"), "").expect("a file");
         // As if it was killed: nothing is taken back.
         drop(copy);

@@ -183,8 +183,11 @@ pub(super) fn p4_what_landed_is_not_sent_again_unasked(evidence: &Evidence, fact
             match did {
                 Did::Marked { part } => drop(landed.insert(&part.short, *by)),
                 Did::Asked { answers } => {
-                    let not = answers.iter().filter(|(_, answer)| *answer == Outcome::NotCommitted);
-                    open.extend(not.map(|(part, _)| part.short.as_str()));
+                    for (part, _) in answers.iter().filter(|(_, answer)| *answer == Outcome::NotCommitted) {
+                        open.insert(&part.short);
+                        // Where that is a lie, nobody can know better until it lands again.
+                        landed.remove(part.short.as_str());
+                    }
                 }
                 Did::WentBack { .. } => landed.clear(),
                 Did::Sent { parts } => {

@@ -13,6 +13,7 @@ pub mod host;
 pub mod operator;
 pub mod oracle;
 pub mod person;
+mod said;
 pub mod simulate;
 pub mod source;
 pub mod store;

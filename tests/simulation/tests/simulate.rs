@@ -1,6 +1,7 @@
 //! The seeded simulation: a few seeds of it, that it can be repeated, and that it finds what is planted.
 
 use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
 
 use tidegate_simulation::dest::Planted;
 use tidegate_simulation::simulate::{Options, PlantedDisk, run_seed, simulate};
@@ -64,5 +65,20 @@ fn a_destination_that_does_not_keep_its_word_is_found_out() {
     for (planted, promise) in cases {
         let options = Options { planted: Some(planted), ..Options::default() };
         assert_eq!(breaks(&options, promise, 200), Ok(()), "{planted:?}");
+    }
+}
+
+#[test]
+fn a_command_whose_listener_has_gone_ends_as_if_it_had_listened() {
+    for (arguments, ends) in [(["--seed", "7"], Some(0)), (["--seeds", "0"], Some(2))] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tidegate-simulation"))
+            .arg("simulate")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program is there");
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(child.wait().expect("it ends").code(), ends, "{arguments:?}");
     }
 }

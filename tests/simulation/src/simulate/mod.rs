@@ -16,6 +16,7 @@ pub use tidegate_store::disk::sim::Dishonest as PlantedDisk;
 
 use crate::dest::{Kind, Planted};
 use crate::oracle::Violation;
+use crate::said::{print, say};
 
 /// One in so many seeds is run twice.
 const REPEAT: u64 = 100;
@@ -219,7 +220,6 @@ impl Summary {
 ///
 /// # Errors
 /// The arguments make no sense.
-#[allow(clippy::print_stdout, reason = "it is what a command is for")]
 pub fn command(arguments: &[String]) -> Result<bool, String> {
     let (options, only) = parse(arguments)?;
     // What the simulation breaks on purpose is not worth a word; everything else is.
@@ -241,23 +241,22 @@ pub fn command(arguments: &[String]) -> Result<bool, String> {
         tell(*seed, &Violation { promise: "repeat", what, at: None });
     }
     if options.seeds >= ENOUGH_FOR_ALL && !summary.missing().is_empty() {
-        eprintln!("these never occurred: {}", summary.missing().join(", "));
+        say(format!("these never occurred: {}", summary.missing().join(", ")));
     }
     if summary.counted < options.seeds {
-        eprintln!(
+        say(format!(
             "only {} of {} seeds count: in {} too little happened",
             summary.counted, options.seeds, summary.uncounted
-        );
+        ));
     }
-    println!("{}", summary.json());
+    print(summary.json());
     Ok(summary.holds(options.seeds))
 }
 
 /// One line of JSON that begins with the promise.
-#[allow(clippy::print_stdout, reason = "it is what a command is for")]
 fn tell(seed: u64, violation: &Violation) {
     let what = violation.at.map_or_else(|| violation.what.clone(), |at| format!("{} (at #{at})", violation.what));
-    println!("{}", serde_json::json!({ "promise": violation.promise, "seed": seed, "what": what }));
+    print(serde_json::json!({ "promise": violation.promise, "seed": seed, "what": what }));
 }
 
 fn parse(arguments: &[String]) -> Result<(Options, Option<u64>), String> {

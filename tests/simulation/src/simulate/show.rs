@@ -5,6 +5,7 @@ use super::plan::Plan;
 use super::run::Outcome;
 use super::{Options, guarded};
 use crate::oracle::Violation;
+use crate::said::{print, say};
 use crate::world::Line;
 
 /// So many lines before a violation are shown.
@@ -12,27 +13,30 @@ const BEFORE: u64 = 160;
 
 /// Tells what breaks in a seed, and how to run it again.
 pub(super) fn failure(seed: u64, violations: &[Violation], options: &Options) {
-    eprintln!("\nseed {seed} breaks a promise:");
-    violations.iter().take(8).for_each(|violation| eprintln!("  {violation}"));
+    say(format!("\nseed {seed} breaks a promise:"));
+    violations.iter().take(8).for_each(|violation| say(format!("  {violation}")));
     let plan = shrink(Plan::draw(seed, options.planted), violations, options);
     let outcome = guarded(&plan, true, options.planted_disk);
-    eprintln!("with the misfortunes that are needed for it:");
+    say("with the misfortunes that are needed for it:");
     describe(&plan);
-    outcome.violations.iter().take(8).for_each(|violation| eprintln!("  {violation}"));
-    shortened(&outcome).iter().for_each(|line| eprintln!("{line}"));
-    eprintln!("again: cargo run --profile proof -p tidegate-simulation -- simulate --seed {seed}");
+    outcome.violations.iter().take(8).for_each(|violation| say(format!("  {violation}")));
+    shortened(&outcome).iter().for_each(say);
+    say(format!("again: cargo run --profile proof -p tidegate-simulation -- simulate --seed {seed}"));
 }
 
 fn describe(plan: &Plan) {
     for (number, sink) in plan.sinks.iter().enumerate() {
-        eprintln!("  sink {number}: {} {:?} by key: {}", sink.kind.name, sink.rejects, sink.by_key);
+        say(format!("  sink {number}: {} {:?} by key: {}", sink.kind.name, sink.rejects, sink.by_key));
     }
-    eprintln!("  object store: {}, step with state: {}, columns: {}", plan.object_store, plan.operator, plan.columns);
+    say(format!(
+        "  object store: {}, step with state: {}, columns: {}",
+        plan.object_store, plan.operator, plan.columns
+    ));
     for (number, life) in plan.lives.iter().enumerate() {
-        eprintln!(
+        say(format!(
             "  life {number}: tasks {}, step {}, sinks {:?}: {:?}",
             life.tasks, life.operator_subtasks, life.subtasks, life.items
-        );
+        ));
     }
 }
 
@@ -78,20 +82,19 @@ fn shortened(outcome: &Outcome) -> Vec<&Line> {
 }
 
 /// One seed with its whole trace; false if a promise breaks.
-#[allow(clippy::print_stdout, reason = "it is what a command is for")]
 pub(super) fn one(seed: u64, options: &Options) -> bool {
     let plan = Plan::draw(seed, options.planted);
     describe(&plan);
     let outcome = guarded(&plan, true, options.planted_disk);
-    outcome.trace.iter().for_each(|line| println!("{line}"));
-    eprintln!(
+    outcome.trace.iter().for_each(print);
+    say(format!(
         "{} epochs, {} recoveries, {} faults, ends {:?}, counts: {}",
         outcome.epochs,
         outcome.recoveries,
         outcome.faults.values().sum::<u64>(),
         outcome.ends,
         outcome.counts()
-    );
+    ));
     if outcome.violations.is_empty() {
         return true;
     }

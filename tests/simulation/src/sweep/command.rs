@@ -1,7 +1,6 @@
 //! `sweep` on the command line.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::time::Instant;
 
 use serde_json::json;
@@ -12,6 +11,7 @@ use super::modes::modes;
 use super::points::{Hits, Point, points};
 use super::scenario::{self, SCENARIOS, Scenario};
 use super::sweeping::{self, Extent, Summary, Violation};
+use crate::said::{print, say};
 
 const USAGE: &str = "sweep [--quick] [--scenario NAME] [--seed N] [--threads N]
 sweep --scenario NAME --effect N [--mode MODE] [--image K] [--again M[,M]]   one alone, with its whole trace";
@@ -96,7 +96,7 @@ fn all(chosen: &[&'static Scenario], arguments: &Arguments) -> Result<bool, Stri
     for scenario in chosen {
         let since = Instant::now();
         let summary = sweeping::sweep(scenario, extent).map_err(|why| format!("{}: {why}", scenario.name))?;
-        say(&format!(
+        say(format!(
             "{:<15} {:>6} effects {:>8} recoveries {:>8} images {:>5} violations {:>6.1} s{}",
             scenario.name,
             summary.effects,
@@ -106,23 +106,23 @@ fn all(chosen: &[&'static Scenario], arguments: &Arguments) -> Result<bool, Stri
             since.elapsed().as_secs_f64(),
             if summary.clean == 1 { "" } else { "  NO CLEAN PASS" },
         ));
-        say(&format!("  {}", scenario.about));
+        say(format!("  {}", scenario.about));
         summary.violations.iter().for_each(tell);
         total = joined(total, summary);
     }
-    say(&table(&points, &total.hits));
+    say(table(&points, &total.hits));
     let whole = arguments.scenario.is_none();
     let least = total.hits.least(&points);
     let clean = total.clean == chosen.len() as u64;
     let holds = total.broken == 0 && clean && (least > 0 || !whole);
     if whole {
         for name in missed(&points, &total.hits) {
-            say(&format!("never hit: {name}"));
-            print(&json!({"promise": "sweep", "what": format!("{name} was never hit")}));
+            say(format!("never hit: {name}"));
+            print(json!({"promise": "sweep", "what": format!("{name} was never hit")}));
         }
     }
     if !clean {
-        print(&json!({"promise": "sweep", "what": "a scenario did not end with a clean pass"}));
+        print(json!({"promise": "sweep", "what": "a scenario did not end with a clean pass"}));
     }
     let hits: serde_json::Map<String, serde_json::Value> = total
         .hits
@@ -130,7 +130,7 @@ fn all(chosen: &[&'static Scenario], arguments: &Arguments) -> Result<bool, Stri
         .iter()
         .map(|((name, category, label), hits)| (form(name, category.as_str(), label), json!(hits)))
         .collect();
-    print(&json!({
+    print(json!({
         "scenarios": chosen.len(),
         "clean-passes": total.clean,
         "effects": total.effects,
@@ -205,12 +205,12 @@ fn tell(violation: &Violation) {
     for line in violation.trace[from..].iter().take(SHOWN) {
         let _ = writeln!(text, "    {line}");
     }
-    say(&text);
+    say(text);
     let promise = violation.what.iter().find_map(|what| {
         let (name, _) = what.split_once(": ")?;
         (name.starts_with('P') && name[1..].parse::<u8>().is_ok()).then(|| name.to_owned())
     });
-    print(&json!({
+    print(json!({
         "promise": promise.unwrap_or_else(|| "sweep".to_owned()),
         "what": violation.what,
         "again": again(violation),
@@ -247,13 +247,13 @@ fn one(scenario: &'static Scenario, effect: u64, arguments: &Arguments) -> Resul
                 return;
             }
             done += 1;
-            say(&format!("== {mode}, image {:?}", outcome.image));
+            say(format!("== {mode}, image {:?}", outcome.image));
             if arguments.mode.is_some() {
-                outcome.facts.iter().for_each(|fact| say(&fact.to_string()));
+                outcome.facts.iter().for_each(say);
             }
             for violation in &outcome.violations {
                 holds = false;
-                say(&format!("VIOLATION: {violation}"));
+                say(format!("VIOLATION: {violation}"));
             }
         });
     }
@@ -262,16 +262,7 @@ fn one(scenario: &'static Scenario, effect: u64, arguments: &Arguments) -> Resul
         return Err(format!("no power cut at effect {effect} of `{}` leaves an image {image}", scenario.name));
     }
     print(
-        &json!({"scenario": scenario.name, "effect": effect, "what": what.to_string(), "recoveries": done, "holds": holds}),
+        json!({"scenario": scenario.name, "effect": effect, "what": what.to_string(), "recoveries": done, "holds": holds}),
     );
     Ok(holds)
-}
-
-fn say(text: &str) {
-    // Nobody may be listening.
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
-}
-
-fn print(value: &serde_json::Value) {
-    let _ = writeln!(std::io::stdout().lock(), "{value}");
 }

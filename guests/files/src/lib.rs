@@ -68,6 +68,7 @@ impl Sink for Files {
                 grant(Role::Committer, "moves staged files into place and keeps _epochs"),
                 grant(Role::Janitor, "removes staged files that were given up"),
             ],
+            needs: vec![],
         }
     }
 

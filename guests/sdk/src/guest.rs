@@ -300,6 +300,12 @@ impl From<crate::GrantRequest> for exports::plugin::GrantRequest {
     }
 }
 
+impl From<crate::Need> for exports::plugin::Need {
+    fn from(from: crate::Need) -> Self {
+        Self { budget: from.budget.into(), at_least: from.at_least }
+    }
+}
+
 impl From<crate::Description> for exports::plugin::Description {
     fn from(from: crate::Description) -> Self {
         Self {
@@ -310,6 +316,7 @@ impl From<crate::Description> for exports::plugin::Description {
             abilities: from.abilities.into(),
             committable_versions: from.committable_versions,
             grants: convert(from.grants),
+            needs: convert(from.needs),
         }
     }
 }

@@ -102,7 +102,7 @@ pub use error::{Error, ErrorKind};
 pub use sink::{Sink, Writer};
 pub use types::{
     Abilities, AtomicScope, BatchInfo, Committable, Description, Encoding, External, FileChunk, GrantRequest, KeyRange,
-    Orphan, OrphanPage, Orphans, Outcome, Part, Position, Prepared, Reject, Role, RunId, Unsealed, Visibility,
+    Need, Orphan, OrphanPage, Orphans, Outcome, Part, Position, Prepared, Reject, Role, RunId, Unsealed, Visibility,
     WriterState,
 };
 

@@ -328,6 +328,15 @@ pub struct GrantRequest {
     pub reason: &'static str,
 }
 
+/// How much of one of its budgets an instance needs at least; the host does not start it with less.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Need {
+    /// The budget's name in the operator's configuration: `memory`, `connections`, ….
+    pub budget: &'static str,
+    /// In the budget's unit: bytes, a count, or milliseconds.
+    pub at_least: u64,
+}
+
 /// What the sink says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Description {
@@ -345,6 +354,8 @@ pub struct Description {
     pub committable_versions: Vec<u32>,
     /// What it asks for.
     pub grants: Vec<GrantRequest>,
+    /// With less of these budgets it does not work. Usually empty: the host sees how much memory a component begins with.
+    pub needs: Vec<Need>,
 }
 
 /// Work that may exist outside and was never sealed.

@@ -483,6 +483,15 @@ pub struct GrantRequest {
     pub reason: String,
 }
 
+/// How much of one of its budgets an instance needs at least.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Need {
+    /// The budget's name in the operator's configuration.
+    pub budget: String,
+    /// In the budget's unit: bytes, a count, or milliseconds.
+    pub at_least: u64,
+}
+
 /// What a plugin says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Description {
@@ -500,6 +509,9 @@ pub struct Description {
     pub committable_versions: Vec<u32>,
     /// What it asks for.
     pub grants: Vec<GrantRequest>,
+    /// With less of these budgets it does not work.
+    #[serde(default)]
+    pub needs: Vec<Need>,
 }
 
 /// Work that may exist outside and was never sealed.

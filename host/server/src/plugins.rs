@@ -103,7 +103,8 @@ impl Admission {
             return Err(wrong.into());
         }
         let mut options = BindOptions::new(self.id.as_str());
-        options.dirs = self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone())).collect();
+        options.dirs =
+            self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone().into())).collect();
         options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
         options.limits = limits(&self.section);
         options.keep_out.push(file.pipeline.state.clone());

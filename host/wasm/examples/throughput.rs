@@ -110,7 +110,7 @@ async fn measure(dir: &Path) -> Result<Vec<(usize, Spent, Spent)>, Failure> {
     let runtime = Runtime::new(RuntimeOptions::default())?;
     let component = builtin::component("files").ok_or("no built-in files plugin")?;
     let mut options = BindOptions::new("out");
-    options.dirs.insert("output".to_owned(), dir.join("sandboxed"));
+    options.dirs.insert("output".to_owned(), dir.join("sandboxed").into());
     let plugin = runtime.admit("builtin:files", component)?.bind(options)?;
     let mut writer = plugin.writer(Arc::new(NoIntents)).await?;
     writer.open(&ctx, KeyRange::ALL, &[]).await?;

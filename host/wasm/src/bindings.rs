@@ -9,6 +9,7 @@ wasmtime::component::bindgen!({
     with: {
         "wasi:io": wasmtime_wasi::p2::bindings::io,
         "tidegate:sink/rows.batch": crate::host::rows::HostBatch,
+        "tidegate:sink/tcp.connection": crate::host::tcp::HostConnection,
         "tidegate:sink/secrets.secret": crate::host::secrets::HostSecret,
     },
 });

@@ -310,8 +310,12 @@ pub fn description_from_wit(d: wp::Description) -> Checked<p::Description> {
     if d.encodings.is_empty() {
         return Err("it accepts no encoding".to_owned());
     }
-    if d.encodings.len() > 16 || d.committable_versions.len() > 1000 || d.grants.len() > MAX_GRANTS {
-        return Err("it lists too many encodings, committable versions or grants".to_owned());
+    if d.encodings.len() > 16
+        || d.committable_versions.len() > 1000
+        || d.grants.len() > MAX_GRANTS
+        || d.needs.len() > MAX_GRANTS
+    {
+        return Err("it lists too many encodings, committable versions, grants or needs".to_owned());
     }
     let grants = d
         .grants
@@ -329,6 +333,11 @@ pub fn description_from_wit(d: wp::Description) -> Checked<p::Description> {
             })
         })
         .collect::<Checked<_>>()?;
+    let needs = d
+        .needs
+        .into_iter()
+        .map(|need| Ok(p::Need { budget: named(&need.budget, "the name of a budget")?, at_least: need.at_least }))
+        .collect::<Checked<_>>()?;
     Ok(p::Description {
         name: named(&d.name, "its name")?,
         version: named(&d.version, "its version")?,
@@ -337,6 +346,7 @@ pub fn description_from_wit(d: wp::Description) -> Checked<p::Description> {
         abilities: abilities_from_wit(d.abilities),
         committable_versions: d.committable_versions,
         grants,
+        needs,
     })
 }
 

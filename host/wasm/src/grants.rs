@@ -1,5 +1,8 @@
 //! What an operator gives a plugin, and which part of it each role gets.
 
+pub(crate) mod dir;
+pub(crate) mod place;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -9,12 +12,15 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::{Description, GrantRequest, IntentLog, Role};
 
 use crate::error::WasmError;
+use crate::grants::dir::DirGrant;
+use crate::grants::place::{HttpGrant, TcpGrant};
 use crate::host::ledger::Ledger;
 use crate::host::log::{LogBudget, LogSink, PluginLog, Speaker, TracingLog};
 use crate::host::metrics::{MetricSink, PluginMetrics, TracingMetrics};
 use crate::host::secrets::{GrantedSecrets, SecretRef};
 use crate::host::{Granted, wasi};
 use crate::limits::Limits;
+use crate::tenant::Tenant;
 use crate::text::Redactor;
 
 /// What a sink's plugin is bound to.
@@ -22,8 +28,14 @@ use crate::text::Redactor;
 pub struct BindOptions {
     /// The sink's name, for logs, metrics and messages.
     pub sink: String,
+    /// Who pays.
+    pub tenant: Tenant,
     /// The plugin's name for a directory → the directory, created if missing.
-    pub dirs: BTreeMap<String, PathBuf>,
+    pub dirs: BTreeMap<String, DirGrant>,
+    /// The plugin's name for a place → where it connects to.
+    pub tcp: BTreeMap<String, TcpGrant>,
+    /// The plugin's name for a service → what requests it may send.
+    pub http: BTreeMap<String, HttpGrant>,
     /// The host's own directories, in which no granted one may lie, nor around them, whatever links lead there. The compile
     /// cache is always one of them.
     pub keep_out: Vec<PathBuf>,
@@ -42,7 +54,10 @@ impl BindOptions {
     pub fn new(sink: impl Into<String>) -> Self {
         Self {
             sink: sink.into(),
+            tenant: Tenant::default(),
             dirs: BTreeMap::new(),
+            tcp: BTreeMap::new(),
+            http: BTreeMap::new(),
             keep_out: Vec::new(),
             secrets: BTreeMap::new(),
             limits: Limits::default(),
@@ -104,7 +119,7 @@ impl Grants {
     pub(crate) fn make(options: BindOptions, description: &Description, plugin: String) -> Result<Self, WasmError> {
         Self::check(&options, description, &plugin)?;
         let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
-        for (name, dir) in &options.dirs {
+        for (name, DirGrant { path: dir, .. }) in &options.dirs {
             if let Err(e) = make_directory(dir) {
                 return refuse(format!("the directory `{name}` ({}) cannot be created: {e}", dir.display()));
             }
@@ -171,7 +186,7 @@ impl Grants {
         };
         self.granted(
             name,
-            dirs.map(|(name, dir)| (name.clone(), dir.clone())).collect(),
+            dirs.map(|(name, dir)| (name.clone(), dir.path.clone())).collect(),
             GrantedSecrets(secrets.map(|(name, place)| (name.clone(), place.clone())).collect()),
             Ledger { intents, part: None },
             &self.options.limits,

@@ -4,7 +4,7 @@
 
 pub use crate::bindings::exported::janitor::{Orphan, OrphanPage};
 pub use crate::bindings::exported::plugin::{
-    Abilities, AtomicScope, Description, GrantRequest, Orphans, Role, Visibility,
+    Abilities, AtomicScope, Description, GrantRequest, Need, Orphans, Role, Visibility,
 };
 pub use crate::bindings::exported::writer::Prepared;
 pub use crate::bindings::imported::rows::Encoding;

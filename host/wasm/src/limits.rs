@@ -8,7 +8,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 /// Largest component that is looked at, in bytes.
 pub const MAX_COMPONENT_BYTES: usize = 64 << 20;
 
-/// What one instance of a plugin may spend.
+/// What one instance of a plugin may spend. `None` is nowhere: every budget has a bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of all linear memories and tables of one instance together.
@@ -25,22 +25,48 @@ pub struct Limits {
     pub call_time: Duration,
     /// Processor time of one call, in the plugin's own code and in what the host does for it. Looked at once per tick.
     pub cpu_time: Duration,
+    /// Processor time of all calls for one checkpoint together: a writer's from one `begin` to the next.
+    pub checkpoint_cpu_time: Duration,
     /// Calls into the host during one call.
     pub host_calls: u64,
-    /// Bytes that the plugin may hand to the host in one go: arguments of one host call, or one result.
+    /// Bytes that the plugin may hand to the host in one go, or be handed: arguments of one host call, or one result.
     pub transfer_bytes: usize,
     /// Resources (streams, files, pollables, …) that are alive at once.
     pub handles: usize,
     /// Random bytes per request.
     pub random_bytes: u64,
+    /// Random bytes per call.
+    pub random_total: u64,
     /// Lines of log per minute, of all instances of a sink together; standard output and error included.
     pub log_lines: u64,
     /// Bytes of log per minute, of all instances of a sink together.
     pub log_bytes: u64,
-    /// Distinct metric series of one instance.
+    /// Distinct metric names of one instance.
+    pub metric_names: usize,
+    /// Distinct metric series (a name with its labels) of one instance.
     pub metric_series: usize,
-    /// Bytes of one committable or one writer state.
+    /// Bytes of one committable.
     pub committable_bytes: usize,
+    /// Bytes of one writer state.
+    pub state_bytes: usize,
+    /// Bytes of the text of one error, reject or log line that are kept.
+    pub message_bytes: usize,
+    /// Connections of one instance that are open at once, HTTP requests under way included.
+    pub connections: usize,
+    /// Connections begun and requests sent during one call.
+    pub requests: u64,
+    /// Name lookups during one call.
+    pub lookups: u64,
+    /// Bytes sent to the network during one call.
+    pub bytes_up: u64,
+    /// Bytes received from the network during one call.
+    pub bytes_down: u64,
+    /// Bytes of all files of one granted directory together, where its grant says nothing else.
+    pub disk_bytes: u64,
+    /// Files and folders of one granted directory, where its grant says nothing else.
+    pub disk_files: u64,
+    /// Flushes to disk per second, of one instance, on average over ten seconds.
+    pub flushes: u64,
 }
 
 impl Default for Limits {
@@ -53,14 +79,69 @@ impl Default for Limits {
             tables: 32,
             call_time: Duration::from_secs(60),
             cpu_time: Duration::from_secs(30),
+            checkpoint_cpu_time: Duration::from_secs(600),
             host_calls: 1_000_000,
             transfer_bytes: 64 << 20,
             handles: 4096,
             random_bytes: 64 << 10,
+            random_total: 16 << 20,
             log_lines: 1000,
             log_bytes: 1 << 20,
+            metric_names: 100,
             metric_series: 200,
             committable_bytes: 1 << 20,
+            state_bytes: 1 << 20,
+            message_bytes: 4096,
+            connections: 64,
+            requests: 10_000,
+            lookups: 1000,
+            bytes_up: 16 << 30,
+            bytes_down: 1 << 30,
+            disk_bytes: 1 << 40,
+            disk_files: 10_000_000,
+            flushes: 1000,
+        }
+    }
+}
+
+/// What all plugins of one tenant together may hold or spend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Instances that are alive at once.
+    pub instances: u64,
+    /// Bytes of memories and tables of all instances together.
+    pub memory_bytes: u64,
+    /// Processor time per second of wall-clock time, in thousandths of one processor. A tenant that has spent it waits.
+    pub cpu_millis: u64,
+    /// Connections that are open at once.
+    pub connections: u64,
+    /// Lines of log per minute.
+    pub log_lines: u64,
+    /// Bytes of log per minute.
+    pub log_bytes: u64,
+    /// Distinct metric series.
+    pub metric_series: u64,
+    /// Bytes sent to the network per minute.
+    pub bytes_up: u64,
+    /// Bytes received from the network per minute.
+    pub bytes_down: u64,
+    /// Flushes to disk per second.
+    pub flushes: u64,
+}
+
+impl Default for TenantLimits {
+    fn default() -> Self {
+        Self {
+            instances: 500,
+            memory_bytes: 8 << 30,
+            cpu_millis: 64_000,
+            connections: 1000,
+            log_lines: 5000,
+            log_bytes: 5 << 20,
+            metric_series: 2000,
+            bytes_up: 1 << 40,
+            bytes_down: 1 << 36,
+            flushes: 10_000,
         }
     }
 }
@@ -81,10 +162,19 @@ impl Limits {
 pub(crate) mod budget {
     pub(crate) const MEMORY: &str = "memory";
     pub(crate) const CPU: &str = "cpu time";
+    pub(crate) const CHECKPOINT_CPU: &str = "cpu time per checkpoint";
     pub(crate) const HOST_CALLS: &str = "host calls";
     pub(crate) const HANDLES: &str = "handles";
     pub(crate) const TRANSFER: &str = "bytes handed to the host";
     pub(crate) const STACK: &str = "stack";
     pub(crate) const RANDOM: &str = "random bytes";
     pub(crate) const INSTANCES: &str = "instances";
+    pub(crate) const CONNECTIONS: &str = "connections";
+    pub(crate) const REQUESTS: &str = "requests";
+    pub(crate) const LOOKUPS: &str = "name lookups";
+    pub(crate) const BYTES_UP: &str = "bytes up";
+    pub(crate) const BYTES_DOWN: &str = "bytes down";
+    pub(crate) const DISK_BYTES: &str = "disk bytes";
+    pub(crate) const DISK_FILES: &str = "disk files";
+    pub(crate) const FLUSHES: &str = "flushes";
 }

@@ -12,7 +12,7 @@ pub const INTERFACE_VERSION: &str = "0.1.0";
 
 const PACKAGE: &str = "tidegate:sink/";
 const EXPORTS: [&str; 4] = ["plugin", "writer", "committer", "janitor"];
-const IMPORTS: [&str; 6] = ["types", "rows", "ledger", "log", "metrics", "secrets"];
+const IMPORTS: [&str; 7] = ["types", "rows", "ledger", "log", "metrics", "secrets", "tcp"];
 
 /// The WASI 0.2 interfaces that a plugin may import, in any patch version. Importing one grants nothing.
 pub const WASI_INTERFACES: [&str; 27] = [

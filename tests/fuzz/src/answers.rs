@@ -333,6 +333,7 @@ impl Input<'_> {
                 name: input.string(),
                 reason: input.string(),
             }),
+            needs: self.list(|input| w::Need { budget: input.string(), at_least: input.number() }),
         }
     }
 

@@ -8,7 +8,7 @@ use tidegate_protocol::ids::{Epoch, KeyRange, PartId, SinkHash};
 use tidegate_protocol::plugin::{
     Batch, BoxFuture, CallContext, Committer, Encoding, External, IntentLog, Outcome, PluginError, Writer,
 };
-use tidegate_wasm::{BindOptions, Runtime, RuntimeOptions, builtin};
+use tidegate_wasm::{BindOptions, DirGrant, Runtime, RuntimeOptions, builtin};
 use tokio::runtime::{Builder, Runtime as Tokio};
 
 use crate::native::names;
@@ -31,7 +31,7 @@ impl Sandboxed {
             None => runtime.admit(plugin, &std::fs::read(plugin)?)?,
         };
         let mut options = BindOptions::new(sink.as_str());
-        options.dirs.insert("output".to_owned(), output.to_owned());
+        options.dirs.insert("output".to_owned(), DirGrant::new(output));
         let plugin = admitted.bind(options)?;
         let sink_hash = SinkHash::of(&pipeline, &sink);
         let ctx = CallContext { sink, sink_hash, run, config: "{}".into(), attempt: 1 };

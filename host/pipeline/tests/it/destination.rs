@@ -118,6 +118,7 @@ impl Destination {
                 abilities,
                 committable_versions: vec![1],
                 grants: vec![],
+                needs: vec![],
             },
         })
     }

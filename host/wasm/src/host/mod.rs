@@ -7,6 +7,7 @@ pub(crate) mod metrics;
 pub(crate) mod rows;
 pub(crate) mod secrets;
 pub(crate) mod stdio;
+pub(crate) mod tcp;
 pub(crate) mod wasi;
 
 use std::sync::Arc;
@@ -97,6 +98,7 @@ pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     imported::log::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::metrics::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::secrets::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    imported::tcp::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     Ok(())
 }
 

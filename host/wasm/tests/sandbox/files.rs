@@ -14,7 +14,7 @@ use crate::support::{Intents, context, files, observe, part, rows};
 
 fn bind(sink: &str, dir: &Path) -> Arc<dyn Plugin> {
     let mut options = BindOptions::new(sink);
-    options.dirs.insert("output".to_owned(), dir.to_owned());
+    options.dirs.insert("output".to_owned(), dir.to_owned().into());
     files().bind(options).unwrap()
 }
 
@@ -226,8 +226,8 @@ fn grants_must_fit_what_the_plugin_asks_for() {
     assert!(missing.contains("sink `out`") && missing.contains("`output`"), "{missing}");
 
     let mut unknown = BindOptions::new("out");
-    unknown.dirs.insert("output".to_owned(), dir.path().join("a"));
-    unknown.dirs.insert("outptu".to_owned(), dir.path().join("b"));
+    unknown.dirs.insert("output".to_owned(), dir.path().join("a").into());
+    unknown.dirs.insert("outptu".to_owned(), dir.path().join("b").into());
     assert!(files().check_grants(&unknown).is_err());
     let unknown = message(unknown);
     assert!(unknown.contains("`outptu`") && unknown.contains("output"), "{unknown}");
@@ -235,7 +235,7 @@ fn grants_must_fit_what_the_plugin_asks_for() {
 
     let mut file = BindOptions::new("out");
     std::fs::write(dir.path().join("file"), "").unwrap();
-    file.dirs.insert("output".to_owned(), dir.path().join("file"));
+    file.dirs.insert("output".to_owned(), dir.path().join("file").into());
     assert!(message(file).contains("cannot be created"));
 }
 
@@ -249,7 +249,7 @@ fn no_grant_reaches_what_is_the_hosts_own() {
     let plugin = Runtime::new(options).unwrap().admit("files", builtin::component("files").unwrap()).unwrap();
     for (dir, fits) in [("", false), ("cache/x", false), ("state", false), ("link/x", false), ("out", true)] {
         let mut options = BindOptions::new("out");
-        options.dirs.insert("output".to_owned(), base.path().join(dir));
+        options.dirs.insert("output".to_owned(), base.path().join(dir).into());
         options.keep_out.push(state.clone());
         assert_eq!(plugin.bind(options).is_ok(), fits, "{dir}");
     }

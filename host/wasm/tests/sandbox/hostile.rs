@@ -23,7 +23,7 @@ fn bind(limits: Limits) -> Bound {
     std::fs::write(&token, format!("{CANARY}\n")).unwrap();
     let kept = Arc::new(Kept::default());
     let mut options = BindOptions::new("out");
-    options.dirs.insert("output".to_owned(), dir.path().join("output"));
+    options.dirs.insert("output".to_owned(), dir.path().join("output").into());
     options.secrets.insert("token".to_owned(), SecretRef::File(token));
     options.limits = limits;
     options.log = kept.clone();

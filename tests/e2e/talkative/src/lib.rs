@@ -57,6 +57,7 @@ impl Sink for Talkative {
             },
             committable_versions: vec![1],
             grants: dirs.into_iter().chain(secrets).collect(),
+            needs: vec![],
         }
     }
 

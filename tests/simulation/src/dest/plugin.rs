@@ -34,6 +34,7 @@ impl SimPlugin {
             abilities: kind.abilities(),
             committable_versions: vec![1],
             grants: vec![],
+            needs: vec![],
         };
         Self { destination, host, description }
     }

@@ -42,6 +42,7 @@ impl Sink for Reading {
             },
             committable_versions: vec![1],
             grants: vec![GrantRequest { role: Role::Committer, kind: "dir", name: GRANT, reason }],
+            needs: vec![],
         }
     }
 

@@ -50,6 +50,7 @@ impl Sink for Hostile {
                 grant(Role::Committer, "secret", "token"),
                 grant(Role::Writer, "secret", "token"),
             ],
+            needs: vec![],
         }
     }
 

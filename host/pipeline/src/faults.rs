@@ -8,6 +8,8 @@ use tidegate_protocol::plugin::{
     Outcome, Plugin, Position, Writer,
 };
 
+use crate::tasks::actor::Callee;
+
 /// Every `every`th commit is carried out and its answer lost.
 pub struct LosesCommitAnswers {
     inner: Arc<dyn Plugin>,
@@ -31,6 +33,10 @@ impl Plugin for LosesCommitAnswers {
         self.inner.digest()
     }
 
+    fn tenant(&self) -> Option<&str> {
+        self.inner.tenant()
+    }
+
     fn writer(&self, intents: Arc<dyn IntentLog>) -> BoxFuture<'_, Result<Box<dyn Writer>, CallFault>> {
         self.inner.writer(intents)
     }
@@ -38,7 +44,7 @@ impl Plugin for LosesCommitAnswers {
     fn committer(&self) -> BoxFuture<'_, Result<Box<dyn Committer>, CallFault>> {
         Box::pin(async {
             let inner = self.inner.committer().await?;
-            let plugin = self.description().name.clone();
+            let plugin = Callee::of(self, None);
             let committer = Forgetful { inner, plugin, every: self.every, calls: Arc::clone(&self.calls) };
             Ok(Box::new(committer) as Box<dyn Committer>)
         })
@@ -51,7 +57,7 @@ impl Plugin for LosesCommitAnswers {
 
 struct Forgetful {
     inner: Box<dyn Committer>,
-    plugin: String,
+    plugin: Callee,
     every: u64,
     calls: Arc<AtomicU64>,
 }
@@ -79,12 +85,8 @@ impl Committer for Forgetful {
             let answer = self.inner.commit(ctx, previous, committables).await;
             let call = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
             if self.every > 0 && call.is_multiple_of(self.every) {
-                return Err(CallFault {
-                    plugin: self.plugin.clone(),
-                    call: Call::Commit,
-                    kind: FaultKind::AnswerLost,
-                    message: "the answer was dropped on request".into(),
-                });
+                let message = "the answer was dropped on request";
+                return Err(self.plugin.fault(Call::Commit, FaultKind::AnswerLost, message.to_owned()));
             }
             answer
         })

@@ -23,4 +23,4 @@ mod tasks;
 pub use control::{Answer, Control, Waiting};
 pub use log::Blocking;
 pub use run::{Env, RunError, RunReport, run, run_keeping};
-pub use tasks::actor::timed;
+pub use tasks::actor::{Callee, timed};

@@ -254,19 +254,20 @@ async fn open_sink(
     let SinkPlace { entry, ordinal, inputs, dead_letter, states, shaper, blocking, clock, injected } = place;
     let handle = SinkHandle::new(pipeline, entry, report.clone());
     let lost = |fault: CallFault| TaskFailure::Plugin(entry.id.clone(), fault);
-    let label = handle.label();
+    let callee = handle.callee();
     let limit = pipeline.settings.call_timeout;
     let range = KeyRange::split(entry.subtasks)[ordinal as usize];
     let mine: Vec<WriterState> = states.iter().filter(|state| state.range.overlaps(range)).cloned().collect();
     let ctx = handle.ctx(restored.run, Arc::clone(&handle.config), 1);
     let announcements = Arc::new(Announcements { sink: entry.id.clone(), report: report.clone() });
-    let mut writer = timed(&label, Call::Instantiate, limit, entry.plugin.writer(announcements)).await.map_err(lost)?;
-    timed(&label, Call::Open, limit, writer.open(&ctx, range, &mine)).await.map_err(lost)?;
+    let mut writer =
+        timed(&callee, Call::Instantiate, limit, entry.plugin.writer(announcements)).await.map_err(lost)?;
+    timed(&callee, Call::Open, limit, writer.open(&ctx, range, &mine)).await.map_err(lost)?;
     Ok(SinkTask {
         pipeline: Arc::clone(pipeline),
         sink: entry.id.clone(),
         ordinal,
-        plugin: label,
+        plugin: callee,
         writer,
         ctx,
         inputs,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use crate::fault::{Blame, CallFault, FaultKind};
 use crate::ids::{Epoch, KeyRange, PartId, RunId, SinkHash, SinkId};
 
 /// A future that can be sent to another thread.
@@ -309,67 +310,6 @@ impl fmt::Display for Call {
     }
 }
 
-/// Why a call has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum FaultKind {
-    /// The plugin trapped, panicked or exited.
-    Trap,
-    /// A budget was spent; names it.
-    Budget(&'static str),
-    /// The wall clock ran out.
-    Timeout,
-    /// The host's own part failed.
-    Host,
-    /// The answer was lost on the way.
-    AnswerLost,
-    /// The answer broke the interface's rules (wrong number of outcomes, another part's committable, …).
-    Malformed,
-    /// The plugin answered with an error.
-    Error(PluginError),
-}
-
-/// A call that did not end with its good answer. Except for [`FaultKind::Error`], nothing is known of its effect.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct CallFault {
-    /// Name and version of the plugin.
-    pub plugin: String,
-    /// Which call.
-    pub call: Call,
-    /// Why.
-    pub kind: FaultKind,
-    /// For a person.
-    pub message: String,
-}
-
-impl CallFault {
-    /// The plugin's own error, if it answered with one.
-    pub fn error(&self) -> Option<&PluginError> {
-        match &self.kind {
-            FaultKind::Error(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for CallFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match &self.kind {
-            FaultKind::Trap => "trapped",
-            FaultKind::Budget(budget) => {
-                return write!(f, "{}: {} spent its budget of {budget}: {}", self.plugin, self.call, self.message);
-            }
-            FaultKind::Timeout => "did not answer in time",
-            FaultKind::Host => "failed in the host",
-            FaultKind::AnswerLost => "was sent and its answer was lost",
-            FaultKind::Malformed => "gave an answer that breaks the interface",
-            FaultKind::Error(error) => return write!(f, "{}: {} failed: {error}", self.plugin, self.call),
-        };
-        write!(f, "{}: {} {what}: {}", self.plugin, self.call, self.message)
-    }
-}
-
-impl std::error::Error for CallFault {}
-
 /// Whether commits are atomic for one participant or for the whole sink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -554,6 +494,10 @@ pub trait Plugin: Send + Sync {
     fn description(&self) -> &Description;
     /// `sha256:<hex>` of the component; goes into the seal.
     fn digest(&self) -> &str;
+    /// Who pays for its instances; `None` where there are no tenants.
+    fn tenant(&self) -> Option<&str> {
+        None
+    }
     /// An instance with the writer's grants. What it announces goes to `intents`.
     fn writer(&self, intents: Arc<dyn IntentLog>) -> BoxFuture<'_, Result<Box<dyn Writer>, CallFault>>;
     /// An instance with the committer's grants.

@@ -35,7 +35,7 @@ fn fenced(host: &mut Host, result: Result<Position, CallFault>) {
 
 fn no(call: Call, kind: ErrorKind, code: &str) -> CallFault {
     let error = PluginError { kind, code: code.to_owned(), message: "m".to_owned() };
-    CallFault { plugin: "model 1".to_owned(), call, kind: FaultKind::Error(error), message: String::new() }
+    CallFault::new("model 1", call, FaultKind::Error(error), "")
 }
 
 /// A start whose `open` record is written and whose sink is about to be fenced.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{Access, StatVfsMountFlags, access, statvfs};
 use rustix::io::Errno;
-use tidegate_pipeline::timed;
+use tidegate_pipeline::{Callee, timed};
 use tidegate_protocol::ids::{KeyRange, Nonce, PartId, RunId, SinkHash, SinkId};
 use tidegate_protocol::plugin::{
     BoxFuture, Call, CallContext, CallFault, ErrorKind, External, IntentLog, Plugin, PluginError,
@@ -139,16 +139,16 @@ async fn ask(
 /// The calls that change nothing at the destination.
 async fn calls(plugin: &dyn Plugin, mut ctx: CallContext, limit: Duration) -> Result<(), CallFault> {
     let description = plugin.description();
-    let label = format!("{} {}", description.name, description.version);
+    let callee = Callee::of(plugin, None);
     if description.abilities.observe {
-        let mut committer = timed(&label, Call::Instantiate, limit, plugin.committer()).await?;
-        let position = timed(&label, Call::Observe, limit, committer.observe(&ctx)).await?;
+        let mut committer = timed(&callee, Call::Instantiate, limit, plugin.committer()).await?;
+        let position = timed(&callee, Call::Observe, limit, committer.observe(&ctx)).await?;
         // A run takes a number above what it finds there.
         let found = position.fence.map_or(0, |fence| fence.number.saturating_add(1));
         ctx.run.number = ctx.run.number.max(found);
     }
-    let mut writer = timed(&label, Call::Instantiate, limit, plugin.writer(Arc::new(NoIntents))).await?;
-    timed(&label, Call::Open, limit, writer.open(&ctx, KeyRange::ALL, &[])).await
+    let mut writer = timed(&callee, Call::Instantiate, limit, plugin.writer(Arc::new(NoIntents))).await?;
+    timed(&callee, Call::Open, limit, writer.open(&ctx, KeyRange::ALL, &[])).await
 }
 
 /// Nothing is to be made, so nothing can be announced.

@@ -9,7 +9,7 @@ use tidegate_pipeline::observe::{Moment, Observer, Progress};
 use tidegate_protocol::event::{Notice, TaskFailure};
 use tidegate_protocol::fault::Cause;
 use tidegate_protocol::ids::{EpochRef, SinkId};
-use tidegate_protocol::plugin::{Call, CallFault, ErrorKind, FaultKind};
+use tidegate_protocol::plugin::{Blame, Call, CallFault, ErrorKind, FaultKind};
 
 use crate::config::PipelineFile;
 
@@ -97,9 +97,22 @@ impl Directories {
                 | ErrorKind::Unsupported
                 | ErrorKind::Denied => return None,
             },
-            (None, FaultKind::Timeout | FaultKind::AnswerLost) => "see that the destination can be reached".into(),
-            (None, FaultKind::Budget(_)) => format!("raise the limit in [sinks.{sink}.limits], if the plugin needs it"),
-            (None, FaultKind::Trap | FaultKind::Malformed) => "the plugin is at fault: tell who wrote it".into(),
+            (None, FaultKind::Quarantined) => {
+                format!(
+                    "give [sinks.{sink}] another version of the plugin, or lift it: tidegate plugin quarantine FILE --lift"
+                )
+            }
+            (None, FaultKind::Budget(_)) => {
+                format!("raise the limit that it names in [sinks.{sink}.limits], if the plugin needs it")
+            }
+            (None, FaultKind::Timeout | FaultKind::AnswerLost | FaultKind::Trap | FaultKind::Malformed) => {
+                match fault.blame {
+                    Blame::Plugin => "the plugin is at fault: tell who wrote it".into(),
+                    Blame::Destination => "see that the destination can be reached".into(),
+                    Blame::Operator => format!("mend the table [sinks.{sink}] of the pipeline file"),
+                    Blame::Host => return None,
+                }
+            }
             (None, FaultKind::Host) => return None,
         })
     }
@@ -191,7 +204,7 @@ mod tests {
 
     fn fault(call: Call, kind: ErrorKind, code: &str) -> CallFault {
         let error = PluginError { kind, code: code.to_owned(), message: "it went wrong".to_owned() };
-        CallFault { plugin: "files 1".to_owned(), call, kind: FaultKind::Error(error), message: String::new() }
+        CallFault::new("files 1", call, FaultKind::Error(error), "")
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tidegate_protocol::ids::{KeyRange, PartId};
 use tidegate_protocol::plugin::{
-    Batch, BoxFuture, Call, CallContext, CallFault, Committable, Committer, Description, External, FaultKind,
+    Batch, Blame, BoxFuture, Call, CallContext, CallFault, Committable, Committer, Description, External, FaultKind,
     IntentLog, Janitor, OrphanPage, Outcome, Plugin, PluginError, Position, Prepared, Reject, Role, Unsealed, Usage,
     Writer, WriterState,
 };
@@ -97,11 +97,10 @@ struct Bound {
 
 impl Bound {
     async fn instance(&self, role: Role, intents: Option<Arc<dyn IntentLog>>) -> Result<Member, CallFault> {
-        let granted = self.grants.for_role(role, intents).map_err(|message| CallFault {
-            plugin: self.grants.plugin().to_owned(),
-            call: Call::Instantiate,
-            kind: FaultKind::Host,
-            message,
+        let tenant = self.grants.tenant();
+        let granted = self.grants.for_role(role, intents).map_err(|message| {
+            let fault = CallFault::new(self.grants.plugin(), Call::Instantiate, FaultKind::Host, message);
+            fault.of_tenant(Some(tenant.name())).blamed_on(Blame::Operator)
         })?;
         let redactor = granted.redactor.clone();
         let limits = self.grants.limits().clone();
@@ -110,6 +109,7 @@ impl Bound {
             self.admitted.pre.clone(),
             limits,
             self.grants.plugin().to_owned(),
+            tenant.clone(),
             self.stragglers.clone(),
         );
         let instance = Instance::start(blueprint, granted).await?;
@@ -124,6 +124,10 @@ impl Plugin for Bound {
 
     fn digest(&self) -> &str {
         &self.admitted.digest
+    }
+
+    fn tenant(&self) -> Option<&str> {
+        Some(self.grants.tenant().name())
     }
 
     fn writer(&self, intents: Arc<dyn IntentLog>) -> BoxFuture<'_, Result<Box<dyn Writer>, CallFault>> {

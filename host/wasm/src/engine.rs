@@ -6,10 +6,9 @@ use std::thread;
 use wasmtime::{Config, Engine};
 
 use crate::error::WasmError;
-use crate::limits::TICK;
+use crate::limits::{TICK, WASM_STACK_BYTES};
 
-/// Stack of a plugin's own code. The fiber it runs on also carries the host functions it calls.
-const WASM_STACK_BYTES: usize = 1 << 20;
+/// The fiber that a plugin's own code runs on also carries the host functions it calls.
 const FIBER_STACK_BYTES: usize = 2 << 20;
 
 /// An engine whose clock ticks as long as this value lives.

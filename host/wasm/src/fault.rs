@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use tidegate_protocol::plugin::FaultKind;
+use tidegate_protocol::plugin::{Blame, FaultKind};
 use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::host::State;
-use crate::limits::budget;
+use crate::limits::{Limits, budget, figure};
 use crate::text::MAX_MESSAGE;
 
 /// Frames of a plugin's call stack that are worth showing.
@@ -17,31 +17,45 @@ const MAX_FRAMES: usize = 8;
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) kind: FaultKind,
+    pub(crate) blame: Blame,
     pub(crate) message: String,
 }
 
 impl Failure {
-    pub(crate) fn timeout(limit: Duration) -> Self {
-        Self { kind: FaultKind::Timeout, message: format!("no answer within {limit:?} (`call-time`)") }
+    fn new(kind: FaultKind, message: String) -> Self {
+        let blame = kind.blame();
+        Self { kind, blame, message }
+    }
+
+    /// Who is in a host call, has computed little and was granted something to wait for, waits for that. A processor that
+    /// others use as well says nothing: a loop may compute little too.
+    pub(crate) fn timeout(limit: Duration, state: &State) -> Self {
+        let computed = state.meter.computed();
+        let message = format!("no answer within {limit:?} (`call-time`), {computed:.1?} of it spent computing");
+        let waited = state.meter.in_host() && computed < limit / 2 && state.reaches_out;
+        let blame = if waited { Blame::Destination } else { Blame::Plugin };
+        Self { blame, ..Self::new(FaultKind::Timeout, message) }
     }
 
     pub(crate) fn cancelled() -> Self {
-        Self { kind: FaultKind::Host, message: "nobody waits for the answer any more".to_owned() }
+        Self::new(FaultKind::Host, "nobody waits for the answer any more".to_owned())
     }
 
-    pub(crate) fn budget(budget: &'static str) -> Self {
-        Self { kind: FaultKind::Budget(budget), message: "the instance was ended".to_owned() }
+    pub(crate) fn budget(budget: &'static str, limits: &Limits) -> Self {
+        Self::new(FaultKind::Budget(budget), figure(budget, limits))
     }
 }
 
 /// Which budget was spent, or that the plugin trapped.
-pub(crate) fn classify(error: wasmtime::Error, state: &State) -> Failure {
+pub(crate) fn classify(error: wasmtime::Error, state: &State, limits: &Limits) -> Failure {
     let message = state.redactor.show(&describe(&error), MAX_MESSAGE);
-    let kind = match spent_budget(&error, state) {
-        Some(budget) => FaultKind::Budget(budget),
-        None => FaultKind::Trap,
-    };
-    Failure { kind, message }
+    match spent_budget(&error, state) {
+        Some(budget) => {
+            let figure = figure(budget, limits);
+            Failure::new(FaultKind::Budget(budget), format!("{figure}; {message}"))
+        }
+        None => Failure::new(FaultKind::Trap, message),
+    }
 }
 
 fn spent_budget(error: &wasmtime::Error, state: &State) -> Option<&'static str> {

@@ -172,6 +172,10 @@ impl Grants {
         &self.options.limits
     }
 
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.options.tenant
+    }
+
     /// For an instance in `role`: only what the plugin asks for in that role. The error names the grant.
     pub(crate) fn for_role(&self, role: Role, intents: Option<Arc<dyn IntentLog>>) -> Result<Granted, String> {
         let asks = |kind: &str, name: &str| {
@@ -223,6 +227,7 @@ impl Grants {
             limits.metric_series,
         );
         let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
-        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor })
+        let reaches_out = !(dirs.is_empty() && self.options.tcp.is_empty() && self.options.http.is_empty());
+        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, reaches_out })
     }
 }

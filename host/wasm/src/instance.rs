@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tidegate_protocol::plugin::{Call, CallFault, FaultKind};
+use tidegate_protocol::plugin::{Blame, Call, CallFault, FaultKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use wasmtime::{Engine, Store};
 
@@ -20,6 +20,7 @@ use crate::fault::{Failure, classify};
 use crate::host::{Granted, State};
 use crate::limits::{Limits, budget};
 use crate::meter::KillSwitch;
+use crate::tenant::Tenant;
 
 /// Most instances alive in one process.
 const MAX_INSTANCES: usize = 2000;
@@ -144,6 +145,8 @@ pub(crate) struct Blueprint {
     pub(crate) limits: Limits,
     /// Name and version, for faults.
     pub(crate) plugin: String,
+    /// Who pays, for faults.
+    pub(crate) tenant: Tenant,
     pub(crate) stragglers: Stragglers,
 }
 
@@ -152,6 +155,7 @@ pub(crate) struct Instance {
     threads: Arc<Threads>,
     limits: Limits,
     plugin: String,
+    tenant: Tenant,
     life: Arc<Life>,
     /// `None` while a call runs, and after the instance has ended.
     jobs: Option<mpsc::Sender<Job>>,
@@ -160,19 +164,18 @@ pub(crate) struct Instance {
 impl Instance {
     /// Instantiates the component in a Store of its own.
     pub(crate) async fn start(blueprint: Blueprint, granted: Granted) -> Result<Self, CallFault> {
-        let Blueprint { threads, engine, pre, limits, plugin, stragglers } = blueprint;
-        let fault = |kind, message: &str| CallFault {
-            plugin: plugin.clone(),
-            call: Call::Instantiate,
-            kind,
-            message: message.to_owned(),
+        let Blueprint { threads, engine, pre, limits, plugin, tenant, stragglers } = blueprint;
+        let fault = |kind, message: &str| {
+            let fault = CallFault::new(&plugin, Call::Instantiate, kind, message);
+            fault.of_tenant(Some(tenant.name())).blamed_on(Blame::Host)
         };
         wait_for_stragglers(&threads, &stragglers, limits.call_time).await.map_err(|n| {
             fault(FaultKind::Host, &format!("{n} earlier instances of this sink still sit in a system call"))
         })?;
-        let seat = threads
-            .take_seat()
-            .ok_or_else(|| fault(FaultKind::Budget(budget::INSTANCES), "this process runs as many as it may"))?;
+        let seat = threads.take_seat().ok_or_else(|| {
+            let message = format!("{MAX_INSTANCES} in this process, of all tenants together");
+            fault(FaultKind::Budget(budget::INSTANCES), &message)
+        })?;
 
         let kill = KillSwitch::default();
         let life = Arc::new(Life { kill: kill.clone(), stage: AtomicU8::new(RUNNING), stragglers });
@@ -193,7 +196,7 @@ impl Instance {
             .spawn(body)
             .map_err(|e| fault(FaultKind::Host, &format!("no thread for the instance: {e}")))?;
 
-        let mut instance = Self { threads, limits, plugin, life, jobs: None };
+        let mut instance = Self { threads, limits, plugin, tenant, life, jobs: None };
         instance.wait(Call::Instantiate, answer).await?;
         instance.jobs = Some(jobs);
         Ok(instance)
@@ -232,19 +235,19 @@ impl Instance {
             answer = answer => answer,
             () = self.threads.sleep(patience) => {
                 let message = format!("no answer within {patience:?}; a system call of the host hangs");
-                return Err(self.fault(call, FaultKind::Timeout, &message));
+                return Err(self.fault(call, FaultKind::Timeout, &message).blamed_on(Blame::Host));
             }
         };
         given_up.disarm();
         match answer {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(failure)) => Err(self.fault(call, failure.kind, &failure.message)),
+            Ok(Err(failure)) => Err(self.fault(call, failure.kind, &failure.message).blamed_on(failure.blame)),
             Err(_) => Err(self.fault(call, FaultKind::Host, "the host's own part panicked")),
         }
     }
 
     pub(crate) fn fault(&self, call: Call, kind: FaultKind, message: &str) -> CallFault {
-        CallFault { plugin: self.plugin.clone(), call, kind, message: message.to_owned() }
+        CallFault::new(&self.plugin, call, kind, message).of_tenant(Some(self.tenant.name()))
     }
 }
 
@@ -357,6 +360,13 @@ impl HasStore for Guest {
     }
 }
 
+/// How a call came to its end.
+enum Ended<R> {
+    Answered(wasmtime::Result<R>),
+    TooLate,
+    Cancelled,
+}
+
 /// Runs `work` within the budgets of one call.
 async fn bounded<S, R, A, F>(
     subject: &mut S,
@@ -373,18 +383,20 @@ where
     store.data_mut().begin_call(limits);
     let ended = tokio::select! {
         biased;
-        answer = work(subject) => Ok(answer),
-        () = tokio::time::sleep(limits.call_time) => Err(Failure::timeout(limits.call_time)),
-        () = reply.closed() => Err(Failure::cancelled()),
+        answer = work(subject) => Ended::Answered(answer),
+        () = tokio::time::sleep(limits.call_time) => Ended::TooLate,
+        () = reply.closed() => Ended::Cancelled,
     };
     let state = subject.store().data();
     state.end_call();
-    match ended? {
+    match ended {
         // An overdrawn budget counts even if the call came to its end before the next tick.
-        Ok(answer) => match state.meter.breach() {
+        Ended::Answered(Ok(answer)) => match state.meter.breach() {
             None => Ok(answer),
-            Some(budget) => Err(Failure::budget(budget)),
+            Some(budget) => Err(Failure::budget(budget, limits)),
         },
-        Err(error) => Err(classify(error, state)),
+        Ended::Answered(Err(error)) => Err(classify(error, state, limits)),
+        Ended::TooLate => Err(Failure::timeout(limits.call_time, state)),
+        Ended::Cancelled => Err(Failure::cancelled()),
     }
 }

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// How often the engine's clock ticks: so often a plugin's own code is interrupted and its time looked at.
 pub const TICK: Duration = Duration::from_millis(10);
 
+/// Stack of a plugin's own code, in bytes.
+pub(crate) const WASM_STACK_BYTES: usize = 1 << 20;
+
 /// Largest component that is looked at, in bytes.
 pub const MAX_COMPONENT_BYTES: usize = 64 << 20;
 
@@ -177,4 +180,84 @@ pub(crate) mod budget {
     pub(crate) const DISK_BYTES: &str = "disk bytes";
     pub(crate) const DISK_FILES: &str = "disk files";
     pub(crate) const FLUSHES: &str = "flushes";
+}
+
+/// How much of a budget there is, and which key sets it: what a person needs who wants to raise it.
+pub(crate) fn figure(budget: &str, limits: &Limits) -> String {
+    match budget {
+        budget::MEMORY => format!(
+            "{} of all memories and tables together (`memory`), {} table entries (`table-entries`)",
+            size(limits.memory_bytes as u64),
+            limits.table_entries
+        ),
+        budget::CPU => format!("{:?} per call (`cpu-time`)", limits.cpu_time),
+        budget::CHECKPOINT_CPU => format!("{:?} per checkpoint (`checkpoint-cpu-time`)", limits.checkpoint_cpu_time),
+        budget::HOST_CALLS => format!("{} per call (`host-calls`)", limits.host_calls),
+        budget::HANDLES => format!("{} open at once (`handles`)", limits.handles),
+        budget::TRANSFER => format!("{} in one go (`transfer`)", size(limits.transfer_bytes as u64)),
+        budget::STACK => format!("{}, the same for every plugin", size(WASM_STACK_BYTES as u64)),
+        budget::RANDOM => format!(
+            "{} per request (`random`), {} per call (`random-total`)",
+            size(limits.random_bytes),
+            size(limits.random_total)
+        ),
+        budget::CONNECTIONS => format!("{} open at once (`connections`)", limits.connections),
+        budget::REQUESTS => format!("{} per call (`requests`)", limits.requests),
+        budget::LOOKUPS => format!("{} per call (`lookups`)", limits.lookups),
+        budget::BYTES_UP => format!("{} per call (`bytes-up`)", size(limits.bytes_up)),
+        budget::BYTES_DOWN => format!("{} per call (`bytes-down`)", size(limits.bytes_down)),
+        budget::DISK_BYTES => format!("{} in one directory (`disk-bytes`)", size(limits.disk_bytes)),
+        budget::DISK_FILES => format!("{} in one directory (`disk-files`)", limits.disk_files),
+        budget::FLUSHES => format!("{} per second (`flushes`)", limits.flushes),
+        _ => "the instance was ended".to_owned(),
+    }
+}
+
+/// Bytes in the largest unit that leaves a whole number.
+fn size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
+        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_budget_has_its_figure_and_key() {
+        let limits = Limits::default();
+        for budget in [
+            budget::MEMORY,
+            budget::CPU,
+            budget::CHECKPOINT_CPU,
+            budget::HOST_CALLS,
+            budget::HANDLES,
+            budget::TRANSFER,
+            budget::RANDOM,
+            budget::CONNECTIONS,
+            budget::REQUESTS,
+            budget::LOOKUPS,
+            budget::BYTES_UP,
+            budget::BYTES_DOWN,
+            budget::DISK_BYTES,
+            budget::DISK_FILES,
+            budget::FLUSHES,
+        ] {
+            let figure = figure(budget, &limits);
+            assert!(figure.contains('`') && figure.contains(|c: char| c.is_ascii_digit()), "{budget}: {figure}");
+        }
+        assert_eq!(figure(budget::CPU, &limits), "30s per call (`cpu-time`)");
+        assert_eq!(figure(budget::STACK, &limits), "1 MiB, the same for every plugin");
+    }
+
+    #[test]
+    fn sizes_are_whole_numbers() {
+        assert_eq!(
+            [0, 1, 1025, 1 << 10, 3 << 20, 5 << 40].map(size),
+            ["0 bytes", "1 bytes", "1025 bytes", "1 KiB", "3 MiB", "5 TiB"]
+        );
+    }
 }

@@ -34,22 +34,45 @@ fn thread_time() -> Duration {
 #[derive(Debug)]
 pub(crate) struct Meter {
     kill: KillSwitch,
+    /// [`thread_time`] when the call began.
+    cpu_start: Duration,
     /// What [`thread_time`] may come to.
     cpu_end: Duration,
     host_calls_left: u64,
+    /// A host call has begun, and the plugin's own code has not run for a tick since.
+    in_host: bool,
     breach: Option<&'static str>,
 }
 
 impl Meter {
     pub(crate) fn new(kill: KillSwitch) -> Self {
-        Self { kill, cpu_end: Duration::ZERO, host_calls_left: 0, breach: None }
+        Self {
+            kill,
+            cpu_start: Duration::ZERO,
+            cpu_end: Duration::ZERO,
+            host_calls_left: 0,
+            in_host: false,
+            breach: None,
+        }
     }
 
     /// Fills the budgets for one call.
     pub(crate) fn begin_call(&mut self, limits: &Limits) {
-        self.cpu_end = thread_time().saturating_add(limits.cpu_time);
+        self.cpu_start = thread_time();
+        self.cpu_end = self.cpu_start.saturating_add(limits.cpu_time);
         self.host_calls_left = limits.host_calls;
+        self.in_host = false;
         self.breach = None;
+    }
+
+    /// Processor time of this call so far. To be asked on the instance's own thread.
+    pub(crate) fn computed(&self) -> Duration {
+        thread_time().saturating_sub(self.cpu_start)
+    }
+
+    /// Whether the host is at work for it, or has been less than a tick ago.
+    pub(crate) fn in_host(&self) -> bool {
+        self.in_host
     }
 
     /// The budget that was overdrawn in this call.
@@ -59,6 +82,7 @@ impl Meter {
 
     /// One call into the host. WASI's functions cannot be stopped from here; the next tick ends the instance.
     pub(crate) fn count_host_call(&mut self) {
+        self.in_host = true;
         match self.host_calls_left.checked_sub(1) {
             Some(left) => self.host_calls_left = left,
             None => self.breach = self.breach.or(Some(budget::HOST_CALLS)),
@@ -75,6 +99,7 @@ impl Meter {
 
     /// One tick passed while the plugin's code ran.
     pub(crate) fn tick(&mut self) -> wasmtime::Result<UpdateDeadline> {
+        self.in_host = false;
         if self.kill.is_killed() {
             return Err(wasmtime::format_err!("the instance was closed"));
         }

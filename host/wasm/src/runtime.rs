@@ -20,6 +20,7 @@ use crate::host::{self, State};
 use crate::instance::{Blueprint, Instance, Stragglers, Threads};
 use crate::limits::Limits;
 use crate::screen::{self, Outline};
+use crate::tenant::Tenant;
 use crate::text::clean;
 
 /// How a [`Runtime`] is set up.
@@ -135,11 +136,12 @@ impl Runtime {
 
     fn describe(self: &Arc<Self>, name: &str, pre: &SinkPre<State>) -> Result<Description, AdmitError> {
         let limits = self.limits.for_describe();
-        let granted = Grants::none(name, &limits).for_describe(&limits).map_err(|detail| {
-            let (plugin, call) = (name.to_owned(), Call::Describe);
-            AdmitError::Describe(CallFault { plugin, call, kind: FaultKind::Host, message: detail })
-        })?;
-        let blueprint = self.blueprint(pre.clone(), limits, name.to_owned(), Stragglers::default());
+        let none = Grants::none(name, &limits);
+        let granted = none
+            .for_describe(&limits)
+            .map_err(|detail| AdmitError::Describe(CallFault::new(name, Call::Describe, FaultKind::Host, detail)))?;
+        let blueprint =
+            self.blueprint(pre.clone(), limits, name.to_owned(), none.tenant().clone(), Stragglers::default());
         let (answer, answered) = std::sync::mpsc::channel();
         self.threads.handle().spawn(async move {
             let describe = async {
@@ -153,8 +155,7 @@ impl Runtime {
             let _ = answer.send(describe.await);
         });
         let described = answered.recv().unwrap_or_else(|_| {
-            let message = "the host is shutting down".to_owned();
-            Err(CallFault { plugin: name.to_owned(), call: Call::Describe, kind: FaultKind::Host, message })
+            Err(CallFault::new(name, Call::Describe, FaultKind::Host, "the host is shutting down"))
         });
         let described = described.map_err(AdmitError::Describe)?;
         convert::description_from_wit(described)
@@ -166,9 +167,11 @@ impl Runtime {
         pre: SinkPre<State>,
         limits: Limits,
         plugin: String,
+        tenant: Tenant,
         stragglers: Stragglers,
     ) -> Blueprint {
-        Blueprint { threads: self.threads.clone(), engine: self.engine.engine.clone(), pre, limits, plugin, stragglers }
+        let (threads, engine) = (self.threads.clone(), self.engine.engine.clone());
+        Blueprint { threads, engine, pre, limits, plugin, tenant, stragglers }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::world::NONE;
 
 /// A call without its good answer.
 pub fn fault(call: Call, kind: FaultKind) -> CallFault {
-    CallFault { plugin: "model 1".to_owned(), call, kind, message: String::new() }
+    CallFault::new("model 1", call, kind, "")
 }
 
 /// A plugin's error.

@@ -47,14 +47,37 @@ pub(crate) struct SinkHandle {
 }
 
 impl SinkHandle {
-    /// Name and version of the plugin, for messages.
-    pub(crate) fn label(&self) -> String {
-        let description = self.plugin.description();
-        format!("{} {} (sink `{}`)", description.name, description.version, self.sink)
+    /// Who is called, for messages.
+    pub(crate) fn callee(&self) -> Callee {
+        Callee::of(self.plugin.as_ref(), Some(&self.sink))
     }
 
     pub(crate) fn ctx(&self, run: RunId, config: Arc<str>, attempt: u32) -> CallContext {
         CallContext { sink: self.sink.clone(), sink_hash: self.hash.clone(), run, config, attempt }
+    }
+}
+
+/// Who is called, as faults name it.
+#[derive(Debug, Clone)]
+pub struct Callee {
+    /// Name and version of the plugin, and its sink where that is known.
+    pub label: String,
+    /// Who pays for it.
+    pub tenant: Option<String>,
+}
+
+impl Callee {
+    /// A plugin, at a sink.
+    pub fn of(plugin: &dyn Plugin, sink: Option<&SinkId>) -> Self {
+        let description = plugin.description();
+        let at = sink.map(|sink| format!(" (sink `{sink}`)")).unwrap_or_default();
+        let label = format!("{} {}{at}", description.name, description.version);
+        Self { label, tenant: plugin.tenant().map(str::to_owned) }
+    }
+
+    /// One of its calls failed.
+    pub fn fault(&self, call: Call, kind: FaultKind, message: String) -> CallFault {
+        CallFault::new(&self.label, call, kind, message).of_tenant(self.tenant.as_deref())
     }
 }
 
@@ -63,19 +86,14 @@ impl SinkHandle {
 /// # Errors
 /// Those of the call, or that the time ran out: then nothing is known of its effect.
 pub async fn timed<T>(
-    plugin: &str,
+    callee: &Callee,
     call: Call,
     limit: Duration,
     answer: impl Future<Output = Result<T, CallFault>>,
 ) -> Result<T, CallFault> {
     match tokio::time::timeout(limit, answer).await {
         Ok(answer) => answer,
-        Err(_) => Err(CallFault {
-            plugin: plugin.to_owned(),
-            call,
-            kind: FaultKind::Timeout,
-            message: format!("no answer within {} s", limit.as_secs_f64()),
-        }),
+        Err(_) => Err(callee.fault(call, FaultKind::Timeout, format!("no answer within {} s", limit.as_secs_f64()))),
     }
 }
 
@@ -181,7 +199,7 @@ impl<'a, I: ?Sized> OneCall<'a, I> {
     ) -> Self {
         let instance = match kept {
             Some(kept) => Ok(kept),
-            None => timed(&handle.label(), Call::Instantiate, handle.call_timeout, fresh()).await,
+            None => timed(&handle.callee(), Call::Instantiate, handle.call_timeout, fresh()).await,
         };
         Self { handle, instance, usable: false }
     }
@@ -192,7 +210,7 @@ impl<'a, I: ?Sized> OneCall<'a, I> {
         ask: impl FnOnce(&'b mut I) -> BoxFuture<'b, Result<T, CallFault>>,
     ) -> Result<T, CallFault> {
         let instance = self.instance.as_mut().map_err(|fault| fault.clone())?;
-        let result = timed(&self.handle.label(), call, self.handle.call_timeout, ask(instance)).await;
+        let result = timed(&self.handle.callee(), call, self.handle.call_timeout, ask(instance)).await;
         self.usable = survives(&result);
         result
     }

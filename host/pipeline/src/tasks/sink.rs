@@ -26,7 +26,7 @@ use crate::exchange::{Closed, Input, InputEnd, Inputs};
 use crate::log::Blocking;
 use crate::router::{Router, lines};
 use crate::spec::Pipeline;
-use crate::tasks::actor::timed;
+use crate::tasks::actor::{Callee, timed};
 use crate::tasks::growth::Growth;
 use crate::tasks::shaper::{Shaped, Shaper, Staged, staged};
 
@@ -34,7 +34,7 @@ pub(crate) struct SinkTask {
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) sink: SinkId,
     pub(crate) ordinal: u32,
-    pub(crate) plugin: String,
+    pub(crate) plugin: Callee,
     pub(crate) writer: Box<dyn Writer>,
     pub(crate) ctx: CallContext,
     pub(crate) inputs: Inputs,
@@ -294,7 +294,8 @@ impl SinkTask {
         }
         if !was_kept && !self.rejects_in_prepare.swap(true, Ordering::Relaxed) {
             // The rows are gone; the next run keeps them.
-            let message = format!("{} rejects rows in prepare; reading them again to keep their bytes", self.plugin);
+            let message =
+                format!("{} rejects rows in prepare; reading them again to keep their bytes", self.plugin.label);
             return Err(Stop::Lost(TaskFailure::Host(message)));
         }
         let rows = rows_of(&prepared.rejects, &part.kept)
@@ -343,12 +344,8 @@ impl SinkTask {
     }
 
     fn malformed(&self, call: Call, rows: u64) -> CallFault {
-        CallFault {
-            plugin: self.plugin.clone(),
-            call,
-            kind: FaultKind::Malformed,
-            message: format!("rejected rows must be distinct, in rising order and below {rows}"),
-        }
+        let message = format!("rejected rows must be distinct, in rising order and below {rows}");
+        self.plugin.fault(call, FaultKind::Malformed, message)
     }
 }
 

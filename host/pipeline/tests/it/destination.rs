@@ -155,7 +155,7 @@ impl Plugin for MemoryPlugin {
 }
 
 fn fault(call: Call, kind: FaultKind) -> CallFault {
-    CallFault { plugin: "memory 1".into(), call, kind, message: "as scripted".into() }
+    CallFault::new("memory 1", call, kind, "as scripted")
 }
 
 fn error(call: Call, kind: ErrorKind) -> CallFault {

@@ -194,12 +194,8 @@ fn kept(range: KeyRange, old: Option<&SinkCut>) -> (Vec<WriterState>, Vec<Extern
 }
 
 fn malformed(sink: &SinkId, spec: &SinkSpec, ordinal: u32, message: &str) -> TaskFailure {
-    let fault = CallFault {
-        plugin: spec.binding.plugin_name.clone(),
-        call: Call::Prepare,
-        kind: FaultKind::Malformed,
-        message: format!("participant {ordinal}: {message}"),
-    };
+    let message = format!("participant {ordinal}: {message}");
+    let fault = CallFault::new(&spec.binding.plugin_name, Call::Prepare, FaultKind::Malformed, message);
     TaskFailure::Plugin(sink.clone(), fault)
 }
 

@@ -53,7 +53,7 @@ pub struct Tasks {
 }
 
 pub fn fault(call: Call, kind: FaultKind) -> CallFault {
-    CallFault { plugin: "model 1".to_owned(), call, kind, message: "as the dice fell".to_owned() }
+    CallFault::new("model 1", call, kind, "as the dice fell")
 }
 
 pub fn plugin_error(kind: ErrorKind) -> FaultKind {

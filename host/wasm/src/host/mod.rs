@@ -34,6 +34,8 @@ pub(crate) struct State {
     pub(crate) secrets: secrets::GrantedSecrets,
     pub(crate) ledger: ledger::Ledger,
     pub(crate) redactor: Redactor,
+    /// It was granted something outside, which it may wait for.
+    pub(crate) reaches_out: bool,
 }
 
 impl State {
@@ -51,6 +53,7 @@ impl State {
             secrets: grants.secrets,
             ledger: grants.ledger,
             redactor: grants.redactor,
+            reaches_out: grants.reaches_out,
         }
     }
 
@@ -87,6 +90,8 @@ pub(crate) struct Granted {
     pub(crate) secrets: secrets::GrantedSecrets,
     pub(crate) ledger: ledger::Ledger,
     pub(crate) redactor: Redactor,
+    /// It was granted something outside, which it may wait for.
+    pub(crate) reaches_out: bool,
 }
 
 /// Links all services. What an instance was not granted is linked too, and denies.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_protocol::ids::KeyRange;
-use tidegate_protocol::plugin::{Call, CallFault, ErrorKind, FaultKind, Outcome, Plugin, Position};
+use tidegate_protocol::plugin::{Blame, Call, CallFault, ErrorKind, FaultKind, Outcome, Plugin, Position};
 use tidegate_wasm::{BindOptions, Limits, SecretRef};
 
 use crate::support::{Intents, Kept, context, hostile, part, rows};
@@ -45,11 +45,21 @@ async fn answer(bound: &Bound, word: &str) -> String {
     String::from_utf8(ask(bound, word).await.unwrap().token.to_vec()).unwrap()
 }
 
+/// It has a directory, so a long wait may be that directory's.
+fn blame_of(word: &str) -> Blame {
+    if word == "nap" { Blame::Destination } else { Blame::Plugin }
+}
+
 /// Asks, checks that the instance is gone, and that a fresh one works.
 async fn fault(bound: &Bound, word: &str) -> CallFault {
     let mut committer = bound.plugin.committer().await.unwrap();
     let fault = committer.observe(&context("out", 1, &format!(r#"{{"do":"{word}"}}"#))).await.unwrap_err();
     assert_eq!((fault.call, fault.plugin.as_str()), (Call::Observe, "hostile 1.0.0"), "{fault}");
+    assert_eq!((fault.tenant.as_deref(), fault.blame), (Some("default"), blame_of(word)), "{fault}");
+    if let FaultKind::Budget(budget) = fault.kind {
+        let figure = fault.message.contains(|c: char| c.is_ascii_digit());
+        assert!(figure && fault.to_string().contains(&format!("budget of {budget}: ")), "how much of what: {fault}");
+    }
     let again = committer.observe(&context("out", 1, r#"{"do":"nothing"}"#)).await.unwrap_err();
     assert_eq!(again.kind, FaultKind::Host, "a dead instance answers nothing: {again}");
     assert_eq!(answer(bound, "nothing").await, "harmless");

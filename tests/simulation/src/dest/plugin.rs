@@ -85,7 +85,7 @@ struct Caller {
 }
 
 fn fault(call: Call, kind: FaultKind) -> CallFault {
-    CallFault { plugin: "simulated 1".into(), call, kind, message: "as the simulation wants it".into() }
+    CallFault::new("simulated 1", call, kind, "as the simulation wants it")
 }
 
 fn answered(call: Call, error: PluginError) -> CallFault {

@@ -115,8 +115,7 @@ impl Writer for WrappedWriter {
                 return answer;
             }
             let error = PluginError { kind: ErrorKind::Retryable, code: "late".into(), message: "try again".into() };
-            let kind = FaultKind::Error(error);
-            Err(CallFault { plugin: "wrapped 1".into(), call: Call::Write, kind, message: String::new() })
+            Err(CallFault::new("wrapped 1", Call::Write, FaultKind::Error(error), ""))
         })
     }
 

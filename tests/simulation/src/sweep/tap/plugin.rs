@@ -143,7 +143,7 @@ impl Plugin for TapPlugin {
 }
 
 pub(super) fn fault(call: Call, kind: FaultKind) -> CallFault {
-    CallFault { plugin: "simulated".into(), call, kind, message: "as the sweep wants it".into() }
+    CallFault::new("simulated", call, kind, "as the sweep wants it")
 }
 
 pub(super) fn says(call: Call, kind: ErrorKind) -> CallFault {

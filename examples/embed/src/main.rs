@@ -9,8 +9,13 @@ use std::path::Path;
 
 use tidegate_server::{End, Host, RunOptions, assemble, config};
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    // Plugins are compiled in child processes of this program: first of all it looks whether it is one of them.
+    tidegate_server::run_if_asked();
+    tokio::runtime::Runtime::new()?.block_on(run())
+}
+
+async fn run() -> anyhow::Result<()> {
     let dir = std::env::temp_dir().join(format!("tidegate-embed-{}", std::process::id()));
     std::fs::create_dir_all(&dir)?;
     let rows: String = (1..=1000).map(|n| format!("{{\"n\":{n},\"square\":{}}}\n", n * n)).collect();

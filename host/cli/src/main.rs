@@ -18,6 +18,7 @@ use exit::Exit;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
+    tidegate_server::run_if_asked();
     allocator::few_arenas();
     let cli = match args::parse(std::env::args_os()) {
         Ok(cli) => cli,

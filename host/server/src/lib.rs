@@ -4,6 +4,9 @@
 //! # async fn example() -> Result<(), tidegate_server::ServerError> {
 //! use tidegate_server::{Host, RunOptions, assemble, config};
 //!
+//! // First thing in `main`, before any thread is started:
+//! tidegate_server::run_if_asked();
+//!
 //! let file = config::load("pipeline.toml".as_ref())?;
 //! let host = Host::new(None)?;
 //! let report = assemble(&host, &file)?.open()?.run(RunOptions::default()).await?;
@@ -61,6 +64,8 @@ pub use state::{
     CheckpointDetail, CheckpointSummary, OperatorView, OutcomeView, PartView, ResourceView, SinkView, SourceView,
     State, Verified, verify,
 };
+pub use tidegate_wasm::worker::run_if_asked;
+pub use tidegate_wasm::{CompileLimits, ConfinementPolicy, RuntimeOptions, Worker};
 pub use validate::{BlockedEpoch, StateFound, Validation, check, validate};
 
 pub use tidegate_pipeline::Control;

@@ -10,7 +10,7 @@ use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
     Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, WasmError,
-    builtin,
+    Worker, builtin,
 };
 
 use crate::canonical;
@@ -26,12 +26,21 @@ pub struct Host {
 }
 
 impl Host {
-    /// Starts the engine. Compiled plugins are kept in `cache_dir`, if given.
+    /// Starts the engine. Plugins are compiled in confined child processes of this program, whose `main` must call
+    /// [`run_if_asked`](tidegate_wasm::worker::run_if_asked) first thing; what they compile is kept in `cache_dir`, if given.
     ///
     /// # Errors
-    /// The engine does not run on this machine, or the cache cannot be used.
+    /// The engine does not run on this machine, the cache cannot be used, or child processes cannot be started or confined.
     pub fn new(cache_dir: Option<PathBuf>) -> Result<Self, ServerError> {
-        let options = RuntimeOptions { cache_dir, ..RuntimeOptions::default() };
+        let worker = Worker::this_program().map_err(|error| ServerError::Host(error.to_string()))?;
+        Self::with(RuntimeOptions { cache_dir, worker, ..RuntimeOptions::default() })
+    }
+
+    /// Starts the engine as `options` say.
+    ///
+    /// # Errors
+    /// As for [`Host::new`].
+    pub fn with(options: RuntimeOptions) -> Result<Self, ServerError> {
         let runtime = Runtime::new(options).map_err(|error| ServerError::Host(error.to_string()))?;
         Ok(Self { runtime })
     }

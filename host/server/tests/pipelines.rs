@@ -6,8 +6,8 @@ use std::path::Path;
 use tidegate_protocol::ids::EpochRef;
 use tidegate_protocol::record::{Blocked, Body, EpochOutcome, OutcomeEntry, Record};
 use tidegate_server::{
-    End, ErrorKind, Host, Report, Resolution, ResolveRequest, RunOptions, ServerError, SinkId, State, SystemClock,
-    Verdict, assemble, config, resolve, validate,
+    End, ErrorKind, Host, Report, Resolution, ResolveRequest, RunOptions, RuntimeOptions, ServerError, SinkId, State,
+    SystemClock, Verdict, assemble, config, resolve, validate,
 };
 use tidegate_store::{LocalLog, Log, OpenOptions};
 
@@ -35,7 +35,7 @@ impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("in")).unwrap();
-        let place = Self { dir, host: Host::new(None).unwrap() };
+        let place = Self { dir, host: Host::with(RuntimeOptions::default()).unwrap() };
         place.put("a", 100);
         place
     }

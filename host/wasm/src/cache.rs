@@ -6,7 +6,6 @@
 //! content, then the content.
 
 use std::fs::{self, File, OpenOptions};
-use std::hash::{Hash, Hasher};
 use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -17,6 +16,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use crate::engine;
 use crate::error::WasmError;
 
 const KEY_FILE: &str = "key";
@@ -47,7 +47,7 @@ impl CompileCache {
         check_private(dir).map_err(|detail| fail(dir, detail))?;
         let key_path = dir.join(KEY_FILE);
         let key = read_or_create_key(&key_path).map_err(|detail| fail(&key_path, detail))?;
-        Ok(Self { dir: dir.to_owned(), key, engine: engine_id(engine) })
+        Ok(Self { dir: dir.to_owned(), key, engine: engine::id(engine) })
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -72,8 +72,9 @@ impl CompileCache {
         if !same(mac, &self.mac(&name, code)) {
             return self.refuse(&path);
         }
-        // SAFETY: the MAC proves that these very bytes came from `Component::serialize` of an engine with the same
-        // configuration and version, written by a process that could read the key.
+        // SAFETY: the MAC proves that these very bytes, which are in memory and not mapped from a file that could change,
+        // came from the compiler of an engine with the same configuration and version, written by a process that could
+        // read the key.
         let component = match unsafe { Component::deserialize(engine, code) } {
             Ok(component) => component,
             Err(_) => return self.refuse(&path),
@@ -94,22 +95,21 @@ impl CompileCache {
     }
 
     /// Keeps a compiled component. Failing to is no error: it is compiled again next time.
-    pub(crate) fn store(&self, component: &str, compiled: &Component) {
-        if let Err(error) = self.try_store(component, compiled) {
+    pub(crate) fn store(&self, component: &str, code: &[u8]) {
+        if let Err(error) = self.try_store(component, code) {
             tracing::warn!(target: "tidegate::wasm", "compile cache {}: {error}", self.dir.display());
         }
         self.shrink(MAX_CACHE_BYTES, &self.name(component));
     }
 
-    fn try_store(&self, component: &str, compiled: &Component) -> Result<(), String> {
-        let code = compiled.serialize().map_err(|e| format!("cannot serialise: {e}"))?;
+    fn try_store(&self, component: &str, code: &[u8]) -> Result<(), String> {
         let name = self.name(component);
         let mut unique = [0; 8];
         getrandom::fill(&mut unique).map_err(|e| e.to_string())?;
         let temporary = self.dir.join(format!("tmp-{}", HEXLOWER.encode(&unique)));
         let written = create_private(&temporary).and_then(|mut file| {
-            file.write_all(&self.mac(&name, &code))?;
-            file.write_all(&code)?;
+            file.write_all(&self.mac(&name, code))?;
+            file.write_all(code)?;
             fs::rename(&temporary, self.dir.join(&name))
         });
         written.map_err(|e| {
@@ -164,22 +164,6 @@ fn hmac_sha256(key: &[u8; KEY_BYTES], message: &[&[u8]]) -> [u8; MAC_BYTES] {
 /// Compares without telling by its time where the first difference is.
 fn same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |diff, (x, y)| diff | (x ^ y)) == 0
-}
-
-/// Stands for everything that makes compiled code fit: wasmtime's version, the configuration, this processor.
-fn engine_id(engine: &Engine) -> String {
-    struct Sha256Hasher(Sha256);
-    impl Hasher for Sha256Hasher {
-        fn write(&mut self, bytes: &[u8]) {
-            self.0.update(bytes);
-        }
-        fn finish(&self) -> u64 {
-            0
-        }
-    }
-    let mut hasher = Sha256Hasher(Sha256::new_with_prefix(env!("CARGO_PKG_VERSION")));
-    engine.precompile_compatibility_hash().hash(&mut hasher);
-    HEXLOWER.encode(&hasher.0.finalize()[..16])
 }
 
 fn check_private(dir: &Path) -> Result<(), String> {
@@ -265,7 +249,7 @@ mod tests {
         let dir = dir.path().join("cache");
         let (engine, bytes) = parts();
         let cache = CompileCache::open(&dir, &engine).unwrap();
-        cache.store("abc", &Component::new(&engine, &bytes).unwrap());
+        cache.store("abc", &engine.precompile_component(&bytes).unwrap());
         assert!(cache.load(&engine, "abc").is_some());
         assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
 
@@ -290,7 +274,7 @@ mod tests {
         let (engine, bytes) = parts();
         let ours = CompileCache::open(&base.path().join("ours"), &engine).unwrap();
         let theirs = CompileCache::open(&base.path().join("theirs"), &engine).unwrap();
-        theirs.store("abc", &Component::new(&engine, &bytes).unwrap());
+        theirs.store("abc", &engine.precompile_component(&bytes).unwrap());
         let name = ours.name("abc");
         fs::copy(base.path().join("theirs").join(&name), base.path().join("ours").join(&name)).unwrap();
         assert!(ours.load(&engine, "abc").is_none());
@@ -301,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (engine, bytes) = parts();
         let cache = CompileCache::open(dir.path(), &engine).unwrap();
-        let compiled = Component::new(&engine, &bytes).unwrap();
+        let compiled = engine.precompile_component(&bytes).unwrap();
         for name in ["one", "two"] {
             cache.store(name, &compiled);
         }

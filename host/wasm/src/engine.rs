@@ -1,8 +1,11 @@
 //! The wasmtime engine and its clock.
 
+use std::hash::{Hash, Hasher};
 use std::sync::mpsc;
 use std::thread;
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
 use wasmtime::{Config, Engine};
 
 use crate::error::WasmError;
@@ -20,7 +23,7 @@ pub(crate) struct TickingEngine {
 
 impl TickingEngine {
     pub(crate) fn new() -> Result<Self, WasmError> {
-        let engine = Engine::new(&config()).map_err(|e| WasmError::Engine { detail: format!("{e:#}") })?;
+        let engine = new()?;
         let (stop, stopped) = mpsc::channel();
         let clock = engine.weak();
         thread::Builder::new()
@@ -37,6 +40,27 @@ impl TickingEngine {
             .map_err(|e| WasmError::Engine { detail: format!("no thread for the clock: {e}") })?;
         Ok(Self { engine, _stop: stop })
     }
+}
+
+/// The engine, in this process and in those that compile for it.
+pub(crate) fn new() -> Result<Engine, WasmError> {
+    Engine::new(&config()).map_err(|e| WasmError::Engine { detail: format!("{e:#}") })
+}
+
+/// Stands for everything that makes compiled code fit: wasmtime's version, the configuration, this processor.
+pub(crate) fn id(engine: &Engine) -> String {
+    struct Sha256Hasher(Sha256);
+    impl Hasher for Sha256Hasher {
+        fn write(&mut self, bytes: &[u8]) {
+            self.0.update(bytes);
+        }
+        fn finish(&self) -> u64 {
+            0
+        }
+    }
+    let mut hasher = Sha256Hasher(Sha256::new_with_prefix(env!("CARGO_PKG_VERSION")));
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    HEXLOWER.encode(&hasher.0.finalize()[..16])
 }
 
 fn config() -> Config {

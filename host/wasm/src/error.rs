@@ -20,6 +20,11 @@ pub enum WasmError {
         /// What is wrong and how to mend it.
         detail: String,
     },
+    /// The child processes in which plugins are compiled cannot be used.
+    Worker {
+        /// What is wrong and how to mend it.
+        detail: String,
+    },
     /// A grant does not fit.
     Grant {
         /// The sink it was meant for.
@@ -34,6 +39,7 @@ impl fmt::Display for WasmError {
         match self {
             WasmError::Engine { detail } => write!(f, "the WebAssembly engine cannot start: {detail}"),
             WasmError::Cache { path, detail } => write!(f, "compile cache {}: {detail}", path.display()),
+            WasmError::Worker { detail } => f.write_str(detail),
             WasmError::Grant { sink, detail } => write!(f, "sink `{sink}`: {detail}"),
         }
     }
@@ -85,12 +91,51 @@ pub enum AdmitError {
         /// Which, and how it differs.
         detail: String,
     },
-    /// It is invalid, uses a WebAssembly proposal that is switched off, or is larger than its budgets allow.
+    /// It uses WebAssembly proposals that are switched off.
+    Proposals {
+        /// Its name.
+        plugin: String,
+        /// Which ones it does not do without.
+        proposals: Vec<String>,
+        /// Where the first of them is met.
+        detail: String,
+    },
+    /// It is invalid, or wasmtime does not support something that it uses.
     Compile {
         /// Its name.
         plugin: String,
         /// Why.
         detail: String,
+    },
+    /// Compiling it takes more than is allowed. Other plugins are not affected.
+    CompileLimit {
+        /// Its name.
+        plugin: String,
+        /// What it took more of.
+        detail: String,
+        /// The key of the host file under which more can be allowed.
+        key: &'static str,
+    },
+    /// The compiler broke down over it. Other plugins are not affected.
+    Compiler {
+        /// Its name.
+        plugin: String,
+        /// How.
+        detail: String,
+    },
+    /// The host failed to have it compiled; the plugin may be well.
+    Worker {
+        /// Its name.
+        plugin: String,
+        /// What is wrong and how to mend it.
+        detail: String,
+    },
+    /// So many plugins wait for being compiled that this one was not let in. Try again later.
+    Busy {
+        /// Its name.
+        plugin: String,
+        /// How many wait.
+        waiting: usize,
     },
     /// It cannot say what it is.
     Describe(CallFault),
@@ -126,6 +171,27 @@ impl fmt::Display for AdmitError {
                 write!(f, "{plugin} does not fit the interface tidegate:sink: {detail}")
             }
             AdmitError::Compile { plugin, detail } => write!(f, "{plugin} cannot be compiled: {detail}"),
+            AdmitError::Proposals { plugin, proposals, detail } => write!(
+                f,
+                "{plugin} uses what is switched off in this host: {}; build it without ({detail})",
+                proposals.join(", ")
+            ),
+            AdmitError::CompileLimit { plugin, detail, key } => {
+                write!(
+                    f,
+                    "{plugin} takes too much to compile: {detail}; `{key}` under [host] in the host file allows more"
+                )
+            }
+            AdmitError::Compiler { plugin, detail } => {
+                write!(f, "the compiler broke down over {plugin}: {detail}; nothing else is affected")
+            }
+            AdmitError::Worker { plugin, detail } => write!(f, "{plugin} cannot be compiled: {detail}"),
+            AdmitError::Busy { plugin, waiting } => {
+                write!(
+                    f,
+                    "{plugin} cannot be compiled now: {waiting} plugins are waiting for their turn; try again later"
+                )
+            }
             AdmitError::Describe(fault) => write!(f, "the plugin cannot say what it is: {fault}"),
             AdmitError::Description { plugin, detail } => {
                 write!(f, "{plugin} describes itself in a way that makes no sense: {detail}")

@@ -51,6 +51,9 @@ mod admitted;
 mod bindings;
 pub mod builtin;
 mod cache;
+mod compile;
+#[doc(hidden)]
+pub mod confine;
 mod convert;
 mod engine;
 mod error;
@@ -67,8 +70,11 @@ mod runtime;
 mod screen;
 mod tenant;
 mod text;
+pub mod worker;
 
 pub use admitted::Admitted;
+pub use compile::CompileLimits;
+pub use confine::ConfinementPolicy;
 pub use error::{AdmitError, WasmError};
 pub use files::open_file;
 pub use grants::BindOptions;
@@ -81,3 +87,4 @@ pub use limits::{Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits};
 pub use runtime::{Inspection, Runtime, RuntimeOptions, inspect};
 pub use screen::{INTERFACE_VERSION, WASI_INTERFACES};
 pub use tenant::Tenant;
+pub use worker::Worker;

@@ -12,6 +12,8 @@ use wasmtime::component::{Component, Linker};
 use crate::admitted::Admitted;
 use crate::bindings::SinkPre;
 use crate::cache::CompileCache;
+use crate::compile::{CompileLimits, Compiler};
+use crate::confine::ConfinementPolicy;
 use crate::convert;
 use crate::engine::TickingEngine;
 use crate::error::{AdmitError, WasmError};
@@ -22,6 +24,7 @@ use crate::limits::Limits;
 use crate::screen::{self, Outline};
 use crate::tenant::Tenant;
 use crate::text::clean;
+use crate::worker::Worker;
 
 /// How a [`Runtime`] is set up.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +33,12 @@ pub struct RuntimeOptions {
     pub cache_dir: Option<PathBuf>,
     /// What a plugin may spend while it describes itself.
     pub limits: Limits,
+    /// Where components are compiled.
+    pub worker: Worker,
+    /// What happens where a worker cannot be confined.
+    pub confinement: ConfinementPolicy,
+    /// What compiling a component may take.
+    pub compile: CompileLimits,
 }
 
 /// Admits plugins. One per process is enough; everything made from it keeps it alive.
@@ -38,6 +47,7 @@ pub struct Runtime {
     linker: Linker<State>,
     threads: Arc<Threads>,
     cache: Option<CompileCache>,
+    compiler: Compiler,
     limits: Limits,
     /// Components in use, by digest, so that two sinks with the same plugin share its code (and nothing else).
     compiled: Mutex<BTreeMap<String, Weak<Component>>>,
@@ -47,7 +57,8 @@ impl Runtime {
     /// Starts the engine and its clock, and opens the compile cache.
     ///
     /// # Errors
-    /// wasmtime does not run on this machine, or the cache directory cannot be used.
+    /// wasmtime does not run on this machine, the cache directory cannot be used, or workers cannot be started or
+    /// confined.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Self>, WasmError> {
         let fail = |detail: String| WasmError::Engine { detail };
         let engine = TickingEngine::new()?;
@@ -60,6 +71,7 @@ impl Runtime {
             linker,
             threads: Arc::new(threads),
             cache,
+            compiler: Compiler::new(options.worker, options.confinement, options.compile)?,
             limits: options.limits,
             compiled: Mutex::default(),
         }))
@@ -95,29 +107,45 @@ impl Runtime {
     }
 
     fn compile(&self, name: &str, digest: &str, bytes: &[u8]) -> Result<Arc<Component>, AdmitError> {
-        if let Some(component) = self.lock_compiled().get(digest).and_then(Weak::upgrade) {
-            return Ok(component);
-        }
-        let engine = &self.engine.engine;
-        let cached = self.cache.as_ref().and_then(|cache| cache.load(engine, digest));
-        let component = match cached {
-            Some(component) => component,
+        let have = || self.find(digest);
+        match have() {
+            Some(component) => Ok(component),
             None => {
-                let component = Component::from_binary(engine, bytes).map_err(|e| AdmitError::Compile {
-                    plugin: name.to_owned(),
-                    detail: clean(&format!("{e:#}"), 1000),
-                })?;
-                if let Some(cache) = &self.cache {
-                    cache.store(digest, &component);
-                }
-                component
+                self.compiler.compile(name, &self.engine.engine, bytes, have, |code| self.take(name, digest, &code))
             }
-        };
+        }
+    }
+
+    /// A component that is compiled already.
+    fn find(&self, digest: &str) -> Option<Arc<Component>> {
+        if let Some(component) = self.lock_compiled().get(digest).and_then(Weak::upgrade) {
+            return Some(component);
+        }
+        let cached = self.cache.as_ref()?.load(&self.engine.engine, digest)?;
+        Some(self.share(digest, cached))
+    }
+
+    /// Loads code that was compiled for this very digest just now.
+    fn take(&self, name: &str, digest: &str, code: &[u8]) -> Result<Arc<Component>, AdmitError> {
+        // SAFETY: it comes from our own compiler, in this process or in a worker of the same engine that this process
+        // started, confined and talks to over a socket that nobody else has. A component is only ever its input.
+        let component = unsafe { Component::deserialize(&self.engine.engine, code) };
+        let component = component.map_err(|e| AdmitError::Worker {
+            plugin: name.to_owned(),
+            detail: format!("the compiled code does not load: {}", clean(&format!("{e:#}"), 1000)),
+        })?;
+        if let Some(cache) = &self.cache {
+            cache.store(digest, code);
+        }
+        Ok(self.share(digest, component))
+    }
+
+    fn share(&self, digest: &str, component: Component) -> Arc<Component> {
         let component = Arc::new(component);
         let mut compiled = self.lock_compiled();
         compiled.retain(|_, component| component.strong_count() > 0);
         compiled.insert(digest.to_owned(), Arc::downgrade(&component));
-        Ok(component)
+        component
     }
 
     /// Who can write there, or read the key there, can make the host run native code.

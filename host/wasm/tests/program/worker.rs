@@ -1,0 +1,93 @@
+//! The program that tests of workers start. As a worker it is like any other; else its first argument says what it does,
+//! and it prints what it finds, one `name: value` a line.
+
+#![allow(clippy::print_stdout, reason = "what it prints is what tests read")]
+
+use std::fs;
+use std::io;
+use std::net::{TcpStream, UdpSocket};
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use tidegate_wasm::confine::{self, Confinement};
+use tidegate_wasm::{CompileLimits, ConfinementPolicy, Runtime, RuntimeOptions, Worker, worker};
+
+fn main() {
+    worker::run_if_asked();
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match *arguments.as_slice() {
+        ["confined", folder, port, socket] => confined(Path::new(folder), port.parse().expect("a port"), socket),
+        ["orphaned"] => say("parent", confine::die_with_parent(1)),
+        ["admit", file] => admit(Path::new(file)),
+        _ => std::process::exit(2),
+    }
+}
+
+fn say(name: &str, value: impl std::fmt::Debug) {
+    println!("{name}: {value:?}");
+}
+
+fn tell<T>(name: &str, result: io::Result<T>) {
+    say(name, result.map(drop).map_err(|error| error.kind()));
+}
+
+/// Tries what a confined process must not be able to do.
+fn confined(folder: &Path, port: u16, socket: &str) {
+    const MIB: u64 = 1 << 20;
+    // SAFETY: nothing was opened yet.
+    tell("close", unsafe { confine::close_inherited() });
+    let open = (3..100).filter(|fd| {
+        // SAFETY: asking whether it is open borrows it for no longer than the question.
+        let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(*fd) };
+        rustix::io::fcntl_getfd(fd).is_ok()
+    });
+    say("inherited", open.count());
+    let confinement = Confinement {
+        address_space: Some(512 * MIB),
+        cpu_seconds: Some(60),
+        file_bytes: Some(1000),
+        threads: Some(2),
+        read: vec![folder.join("read")],
+        write: vec![folder.join("write")],
+        ..Confinement::default()
+    };
+    let gaps = confinement.apply();
+    say("gaps", gaps.iter().map(|gap| gap.barrier.as_str()).collect::<Vec<_>>());
+    tell("tcp", TcpStream::connect(("127.0.0.1", port)));
+    tell("udp", UdpSocket::bind("0.0.0.0:0").and_then(|udp| udp.send_to(b"x", ("127.0.0.1", port))));
+    tell("abstract socket", SocketAddr::from_abstract_name(socket).and_then(|to| UnixStream::connect_addr(&to)));
+    tell("read a granted file", fs::read(folder.join("read/file")));
+    tell("write where reading is granted", fs::write(folder.join("read/file"), "x"));
+    tell("write a granted file", fs::write(folder.join("write/file"), "x"));
+    tell("read another file", fs::read(folder.join("other")));
+    tell("list the root", fs::read_dir("/"));
+    tell("run a program", Command::new("/bin/true").status());
+    say("memory", Vec::<u8>::new().try_reserve_exact(600 << 20).is_err());
+    let parent = rustix::process::getppid().expect("it has a parent");
+    tell("signal the parent", rustix::process::test_kill_process(parent).map_err(io::Error::from));
+    let pid = rustix::process::getpid();
+    say("leads its session", rustix::process::getsid(None) == Ok(pid));
+    say("new privileges", rustix::thread::no_new_privs().map(|no| !no).ok());
+    let held = rustix::thread::capabilities(None).map(|sets| sets.permitted.is_empty());
+    say("capabilities", held.map(|none| !none).ok());
+    say("file size", rustix::process::getrlimit(rustix::process::Resource::Fsize).current);
+    say("core", rustix::process::getrlimit(rustix::process::Resource::Core).current);
+}
+
+/// Has a file compiled by a worker that may take very long.
+fn admit(file: &Path) {
+    let hour = Duration::from_secs(3600);
+    let options = RuntimeOptions {
+        worker: Worker::this_program().expect("main asked"),
+        confinement: ConfinementPolicy::IfPossible,
+        compile: CompileLimits { cpu_time: hour, wall_time: hour, ..CompileLimits::default() },
+        ..RuntimeOptions::default()
+    };
+    let bytes = fs::read(file).expect("a file");
+    let admitted = Runtime::new(options).expect("a runtime").admit("test.wasm", &bytes);
+    say("admitted", admitted.map(drop).map_err(|error| error.to_string()));
+}

@@ -17,9 +17,11 @@ use crate::grants::place::{HttpGrant, TcpGrant};
 use crate::host::ledger::Ledger;
 use crate::host::log::{LogBudget, LogSink, PluginLog, Speaker, TracingLog};
 use crate::host::metrics::{MetricSink, PluginMetrics, TracingMetrics};
+use crate::host::network::Network;
 use crate::host::secrets::{GrantedSecrets, SecretRef};
 use crate::host::{Granted, wasi};
 use crate::limits::Limits;
+use crate::net::resolve::{Resolve, SystemResolver};
 use crate::tenant::Tenant;
 use crate::text::Redactor;
 
@@ -36,6 +38,8 @@ pub struct BindOptions {
     pub tcp: BTreeMap<String, TcpGrant>,
     /// The plugin's name for a service → what requests it may send.
     pub http: BTreeMap<String, HttpGrant>,
+    /// Who looks names up.
+    pub resolver: Arc<dyn Resolve>,
     /// The host's own directories, in which no granted one may lie, nor around them, whatever links lead there. The compile
     /// cache is always one of them.
     pub keep_out: Vec<PathBuf>,
@@ -58,6 +62,7 @@ impl BindOptions {
             dirs: BTreeMap::new(),
             tcp: BTreeMap::new(),
             http: BTreeMap::new(),
+            resolver: SystemResolver::shared(),
             keep_out: Vec::new(),
             secrets: BTreeMap::new(),
             limits: Limits::default(),
@@ -228,6 +233,7 @@ impl Grants {
         );
         let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
         let reaches_out = !(dirs.is_empty() && self.options.tcp.is_empty() && self.options.http.is_empty());
-        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, reaches_out })
+        let network = Network::new(self.options.tenant.clone(), limits);
+        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, reaches_out, network })
     }
 }

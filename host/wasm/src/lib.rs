@@ -66,6 +66,8 @@ mod instance;
 pub mod lifted;
 mod limits;
 mod meter;
+#[allow(dead_code, reason = "TCP and HTTP grants stand on it")]
+mod net;
 mod runtime;
 mod screen;
 mod tenant;
@@ -84,6 +86,7 @@ pub use host::log::{LogLevel, LogLine, LogSink, TracingLog};
 pub use host::metrics::{MetricChange, MetricSample, MetricSink, TracingMetrics};
 pub use host::secrets::SecretRef;
 pub use limits::{Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits};
+pub use net::resolve::{Resolve, ResolveError, SystemResolver};
 pub use runtime::{Inspection, Runtime, RuntimeOptions, inspect};
 pub use screen::{INTERFACE_VERSION, WASI_INTERFACES};
 pub use tenant::Tenant;

@@ -8,6 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use wasmtime::{ResourceLimiter, UpdateDeadline};
 
 use crate::limits::{Limits, budget};
+use crate::net::traffic::Traffic;
 
 /// Stops an instance from outside: its code ends at the next tick.
 #[derive(Debug, Clone, Default)]
@@ -41,17 +42,20 @@ pub(crate) struct Meter {
     host_calls_left: u64,
     /// A host call has begun, and the plugin's own code has not run for a tick since.
     in_host: bool,
+    /// Counts by itself.
+    traffic: Traffic,
     breach: Option<&'static str>,
 }
 
 impl Meter {
-    pub(crate) fn new(kill: KillSwitch) -> Self {
+    pub(crate) fn new(kill: KillSwitch, traffic: Traffic) -> Self {
         Self {
             kill,
             cpu_start: Duration::ZERO,
             cpu_end: Duration::ZERO,
             host_calls_left: 0,
             in_host: false,
+            traffic,
             breach: None,
         }
     }
@@ -77,7 +81,7 @@ impl Meter {
 
     /// The budget that was overdrawn in this call.
     pub(crate) fn breach(&self) -> Option<&'static str> {
-        self.breach
+        self.breach.or_else(|| self.traffic.breach())
     }
 
     /// One call into the host. WASI's functions cannot be stopped from here; the next tick ends the instance.
@@ -91,7 +95,7 @@ impl Meter {
 
     /// Like [`Meter::count_host_call`], for the host's own functions, which can refuse at once.
     pub(crate) fn check(&self) -> wasmtime::Result<()> {
-        match self.breach {
+        match self.breach() {
             Some(budget) => Err(wasmtime::format_err!("the budget of {budget} is spent")),
             None => Ok(()),
         }

@@ -4,6 +4,7 @@
 pub(crate) mod ledger;
 pub(crate) mod log;
 pub(crate) mod metrics;
+pub(crate) mod network;
 pub(crate) mod rows;
 pub(crate) mod secrets;
 pub(crate) mod stdio;
@@ -36,6 +37,7 @@ pub(crate) struct State {
     pub(crate) redactor: Redactor,
     /// It was granted something outside, which it may wait for.
     pub(crate) reaches_out: bool,
+    pub(crate) network: network::Network,
 }
 
 impl State {
@@ -45,7 +47,7 @@ impl State {
         Self {
             table,
             wasi: grants.wasi,
-            meter: Meter::new(kill),
+            meter: Meter::new(kill, grants.network.traffic.clone()),
             memory: MemoryMeter::new(limits),
             stdio: grants.stdio,
             log: grants.log,
@@ -54,6 +56,7 @@ impl State {
             ledger: grants.ledger,
             redactor: grants.redactor,
             reaches_out: grants.reaches_out,
+            network: grants.network,
         }
     }
 
@@ -61,6 +64,7 @@ impl State {
     pub(crate) fn begin_call(&mut self, limits: &Limits) {
         self.meter.begin_call(limits);
         self.memory.begin_call();
+        self.network.traffic.begin_call(limits);
     }
 
     /// A call is over, well or not.
@@ -92,6 +96,7 @@ pub(crate) struct Granted {
     pub(crate) redactor: Redactor,
     /// It was granted something outside, which it may wait for.
     pub(crate) reaches_out: bool,
+    pub(crate) network: network::Network,
 }
 
 /// Links all services. What an instance was not granted is linked too, and denies.

@@ -150,7 +150,8 @@ impl Compiler {
     }
 
     fn died(&self, plugin: &str, ending: &Ending, error: &WorkerError) -> AdmitError {
-        const OUT_OF_MEMORY: [&str; 2] = ["memory allocation of", "Cannot allocate memory"];
+        // The words of the standard library, of Cranelift, and of the kernel.
+        const OUT_OF_MEMORY: [&str; 3] = ["memory allocation of", "out of memory", "Cannot allocate memory"];
         let signal = ending.status.signal().and_then(Signal::from_named_raw);
         let words = clean(ending.last_words.trim(), 500);
         if signal == Some(Signal::XCPU) {

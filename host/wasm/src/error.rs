@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use tidegate_protocol::plugin::CallFault;
 
+use crate::caps::Excess;
+
 /// The host's own part failed.
 #[derive(Debug)]
 pub enum WasmError {
@@ -58,6 +60,13 @@ pub enum AdmitError {
         bytes: usize,
         /// What is allowed.
         max: usize,
+    },
+    /// It consists of too much of something, whatever its size.
+    TooIntricate {
+        /// Its name.
+        plugin: String,
+        /// Of what, and how much is allowed.
+        excess: Excess,
     },
     /// Not a WebAssembly component.
     NotAComponent {
@@ -154,6 +163,7 @@ impl fmt::Display for AdmitError {
             AdmitError::TooLarge { plugin, bytes, max } => {
                 write!(f, "{plugin} has {bytes} bytes; a plugin may have at most {max}")
             }
+            AdmitError::TooIntricate { plugin, excess } => write!(f, "{plugin} has {excess}"),
             AdmitError::NotAComponent { plugin, detail } => {
                 write!(f, "{plugin} is not a WebAssembly component: {detail}")
             }

@@ -51,6 +51,7 @@ mod admitted;
 mod bindings;
 pub mod builtin;
 mod cache;
+mod caps;
 mod compile;
 #[doc(hidden)]
 pub mod confine;
@@ -70,11 +71,13 @@ mod meter;
 mod net;
 mod runtime;
 mod screen;
+mod shape;
 mod tenant;
 mod text;
 pub mod worker;
 
 pub use admitted::Admitted;
+pub use caps::{ComponentCaps, Excess};
 pub use compile::CompileLimits;
 pub use confine::ConfinementPolicy;
 pub use error::{AdmitError, WasmError};

@@ -12,6 +12,7 @@ use wasmtime::component::{Component, Linker};
 use crate::admitted::Admitted;
 use crate::bindings::SinkPre;
 use crate::cache::CompileCache;
+use crate::caps::ComponentCaps;
 use crate::compile::{CompileLimits, Compiler};
 use crate::confine::ConfinementPolicy;
 use crate::convert;
@@ -39,6 +40,8 @@ pub struct RuntimeOptions {
     pub confinement: ConfinementPolicy,
     /// What compiling a component may take.
     pub compile: CompileLimits,
+    /// How intricate a component may be.
+    pub caps: ComponentCaps,
 }
 
 /// Admits plugins. One per process is enough; everything made from it keeps it alive.
@@ -48,6 +51,7 @@ pub struct Runtime {
     threads: Arc<Threads>,
     cache: Option<CompileCache>,
     compiler: Compiler,
+    caps: ComponentCaps,
     limits: Limits,
     /// Components in use, by digest, so that two sinks with the same plugin share its code (and nothing else).
     compiled: Mutex<BTreeMap<String, Weak<Component>>>,
@@ -72,6 +76,7 @@ impl Runtime {
             threads: Arc::new(threads),
             cache,
             compiler: Compiler::new(options.worker, options.confinement, options.compile)?,
+            caps: options.caps,
             limits: options.limits,
             compiled: Mutex::default(),
         }))
@@ -83,7 +88,7 @@ impl Runtime {
     /// # Errors
     /// The first check that fails.
     pub fn admit(self: &Arc<Self>, name: &str, bytes: &[u8]) -> Result<Admitted, AdmitError> {
-        let outline = screen::outline(name, bytes)?;
+        let outline = screen::outline(name, bytes, &self.caps)?;
         screen::check_names(name, &outline)?;
         let digest = digest(bytes);
         let component = self.compile(name, &digest, bytes)?;
@@ -94,7 +99,7 @@ impl Runtime {
 
     /// Looks at a file without judging it more than needed. See [`Inspection`].
     pub fn inspect(self: &Arc<Self>, name: &str, bytes: &[u8]) -> Result<Inspection, AdmitError> {
-        let outline = screen::outline(name, bytes)?;
+        let outline = screen::outline(name, bytes, &self.caps)?;
         let admitted = self.admit(name, bytes);
         Ok(Inspection {
             interface: outline.interface_version(),
@@ -229,7 +234,7 @@ pub struct Inspection {
 /// # Errors
 /// The file is not a component, or the engine cannot start (then as [`AdmitError::Compile`]).
 pub fn inspect(name: &str, bytes: &[u8]) -> Result<Inspection, AdmitError> {
-    screen::outline(name, bytes)?;
+    screen::outline(name, bytes, &ComponentCaps::default())?;
     let runtime = Runtime::new(RuntimeOptions::default())
         .map_err(|e| AdmitError::Compile { plugin: name.to_owned(), detail: e.to_string() })?;
     runtime.inspect(name, bytes)

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{Parser, Payload};
 
+use crate::caps::ComponentCaps;
 use crate::error::AdmitError;
 use crate::limits::MAX_COMPONENT_BYTES;
+use crate::shape::{Shape, Stop};
 
 /// The interface version that this host speaks.
 pub const INTERFACE_VERSION: &str = "0.1.0";
@@ -65,39 +67,42 @@ impl Outline {
     }
 }
 
-/// Reads the names of a component, or says what the bytes are instead.
-pub(crate) fn outline(plugin: &str, bytes: &[u8]) -> Result<Outline, AdmitError> {
+/// Reads the names of a component and counts what it consists of, or says what the bytes are instead.
+pub(crate) fn outline(plugin: &str, bytes: &[u8], caps: &ComponentCaps) -> Result<Outline, AdmitError> {
     if bytes.len() > MAX_COMPONENT_BYTES {
         let (plugin, bytes) = (plugin.to_owned(), bytes.len());
         return Err(AdmitError::TooLarge { plugin, bytes, max: MAX_COMPONENT_BYTES });
     }
-    read_names(bytes).map_err(|detail| AdmitError::NotAComponent { plugin: plugin.to_owned(), detail })
+    if let Some(other) = other_kind(bytes) {
+        return Err(AdmitError::NotAComponent { plugin: plugin.to_owned(), detail: other.to_owned() });
+    }
+    read(bytes, caps).map_err(|stop| match stop {
+        Stop::Excess(excess) => AdmitError::TooIntricate { plugin: plugin.to_owned(), excess },
+        Stop::Damaged(at) => {
+            let detail = format!("it is damaged or cut short at byte {at}");
+            AdmitError::NotAComponent { plugin: plugin.to_owned(), detail }
+        }
+    })
 }
 
-fn read_names(bytes: &[u8]) -> Result<Outline, String> {
-    if let Some(other) = other_kind(bytes) {
-        return Err(other.to_owned());
-    }
-    let broken = |e: wasmparser::BinaryReaderError| format!("it is damaged or cut short at byte {}", e.offset());
+fn read(bytes: &[u8], caps: &ComponentCaps) -> Result<Outline, Stop> {
     let mut outline = Outline::default();
+    let mut shape = Shape::new(caps);
     let mut depth = 0u32;
     for payload in Parser::new(0).parse_all(bytes) {
-        match payload.map_err(broken)? {
-            Payload::Version { encoding: Encoding::Module, .. } if depth == 0 => {
-                return Err("it is a core module; build for the target wasm32-wasip2, or wrap it with \
-                            `wasm-tools component new`"
-                    .to_owned());
-            }
+        let payload = payload?;
+        shape.count(&payload)?;
+        match payload {
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
-                    outline.imports.insert(import.map_err(broken)?.name.name.to_owned());
+                    outline.imports.insert(import?.name.name.to_owned());
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
                 for export in section {
-                    outline.exports.insert(export.map_err(broken)?.name.name.to_owned());
+                    outline.exports.insert(export?.name.name.to_owned());
                 }
             }
             _ => {}
@@ -111,8 +116,11 @@ fn other_kind(bytes: &[u8]) -> Option<&'static str> {
     if bytes.is_empty() {
         return Some("the file is empty");
     }
-    if bytes.starts_with(WASM) {
-        return None;
+    if let Some(rest) = bytes.strip_prefix(WASM) {
+        // Version 1 of layer 0 is a module, of layer 1 a component.
+        return rest.starts_with(&[1, 0, 0, 0]).then_some(
+            "it is a core module; build for the target wasm32-wasip2, or wrap it with `wasm-tools component new`",
+        );
     }
     Some(if bytes.starts_with(b"\x7fELF") {
         "it is an ELF file: a native program, or a component compiled in advance; only portable components are accepted"
@@ -138,7 +146,10 @@ pub(crate) fn check_names(plugin: &str, outline: &Outline) -> Result<(), AdmitEr
         expected: INTERFACE_VERSION,
         detail,
     };
+    let ours = format!("{PACKAGE}{}@{INTERFACE_VERSION}", EXPORTS[0]);
     match outline.interface_version() {
+        // Those of another version beside ours are none of our business.
+        _ if outline.exports.contains(&ours) => {}
         None => {
             let detail = "it exports no interface of tidegate:sink; build it with the SDK or against wit/0.1";
             return Err(interface(None, detail.to_owned()));
@@ -174,7 +185,10 @@ fn known_import(name: &str) -> bool {
 }
 
 fn is_wasi_0_2(version: &str) -> bool {
-    version.strip_prefix("0.2.").is_some_and(|patch| patch.parse::<u32>().is_ok())
+    version.strip_prefix("0.2.").is_some_and(|patch| {
+        let digits = patch.bytes().all(|byte| byte.is_ascii_digit());
+        digits && patch.parse::<u32>().is_ok_and(|number| number.to_string() == patch)
+    })
 }
 
 #[cfg(test)]
@@ -182,7 +196,11 @@ mod tests {
     use super::*;
 
     fn refusal(bytes: &[u8]) -> String {
-        outline("x.wasm", bytes).unwrap_err().to_string()
+        outline("x.wasm", bytes, &ComponentCaps::default()).unwrap_err().to_string()
+    }
+
+    fn read(bytes: &[u8]) -> Result<Outline, AdmitError> {
+        outline("x", bytes, &ComponentCaps::default())
     }
 
     #[test]
@@ -199,9 +217,9 @@ mod tests {
     #[test]
     fn a_component_cut_anywhere_is_refused_or_has_fewer_names() {
         let whole = wat::parse_str(r#"(component (import "a" (func)) (import "b" (func)))"#).unwrap();
-        assert_eq!(outline("x", &whole).unwrap().imports.len(), 2);
+        assert_eq!(read(&whole).unwrap().imports.len(), 2);
         for end in 0..whole.len() {
-            if let Ok(outline) = outline("x", &whole[..end]) {
+            if let Ok(outline) = read(&whole[..end]) {
                 assert!(outline.imports.len() < 2, "cut at {end}");
             }
         }
@@ -213,7 +231,7 @@ mod tests {
             r#"(component (component (import "inner" (func)) (core module)) (core module) (import "outer" (func)))"#,
         )
         .unwrap();
-        let outline = outline("x", &bytes).unwrap();
+        let outline = read(&bytes).unwrap();
         assert_eq!(outline.imports, BTreeSet::from(["outer".to_owned()]));
     }
 
@@ -222,6 +240,9 @@ mod tests {
         assert!(known_import("wasi:io/streams@0.2.0"));
         assert!(known_import("wasi:io/streams@0.2.12"));
         assert!(!known_import("wasi:io/streams@0.3.0"));
+        for odd in ["0.2", "0.2.", "0.2.+1", "0.2.01", "0.2.1-rc1", "0.20.1", "1.0.2.1"] {
+            assert!(!known_import(&format!("wasi:io/streams@{odd}")), "{odd}");
+        }
         assert!(!known_import("wasi:http/outgoing-handler@0.2.0"));
         assert!(!known_import("tidegate:sink/rows@0.2.0"));
     }

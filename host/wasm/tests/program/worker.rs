@@ -10,10 +10,13 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_wasm::confine::{self, Confinement};
-use tidegate_wasm::{CompileLimits, ConfinementPolicy, Runtime, RuntimeOptions, Worker, worker};
+use tidegate_wasm::{CompileLimits, ComponentCaps, ConfinementPolicy, Runtime, RuntimeOptions, Worker, worker};
+
+mod processes;
 
 fn main() {
     worker::run_if_asked();
@@ -22,7 +25,8 @@ fn main() {
     match *arguments.as_slice() {
         ["confined", folder, port, socket] => confined(Path::new(folder), port.parse().expect("a port"), socket),
         ["orphaned"] => say("parent", confine::die_with_parent(1)),
-        ["admit", file] => admit(Path::new(file)),
+        ["beside", file] => beside(Path::new(file)),
+        ["admit", file, policy] => admit(Path::new(file), policy),
         _ => std::process::exit(2),
     }
 }
@@ -78,16 +82,46 @@ fn confined(folder: &Path, port: u16, socket: &str) {
     say("core", rustix::process::getrlimit(rustix::process::Resource::Core).current);
 }
 
-/// Has a file compiled by a worker that may take very long.
-fn admit(file: &Path) {
-    let hour = Duration::from_secs(3600);
-    let options = RuntimeOptions {
-        worker: Worker::this_program().expect("main asked"),
-        confinement: ConfinementPolicy::IfPossible,
-        compile: CompileLimits { cpu_time: hour, wall_time: hour, ..CompileLimits::default() },
-        ..RuntimeOptions::default()
-    };
+/// Has a file compiled by a worker that may take very long, and that is confined as `policy` says.
+fn admit(file: &Path, policy: &str) {
     let bytes = fs::read(file).expect("a file");
-    let admitted = Runtime::new(options).expect("a runtime").admit("test.wasm", &bytes);
-    say("admitted", admitted.map(drop).map_err(|error| error.to_string()));
+    match Runtime::new(patient(policy)) {
+        Err(error) => say("runtime", error.to_string()),
+        Ok(runtime) => {
+            let admitted = runtime.admit("test.wasm", &bytes);
+            say("admitted", admitted.map(drop).map_err(|error| error.to_string()));
+            // A component that comes after one that failed.
+            say("another", described(&runtime));
+        }
+    }
+}
+
+/// Admits another plugin while a worker is busy with a file.
+fn beside(file: &Path) {
+    let bytes = fs::read(file).expect("a file");
+    let runtime = Runtime::new(patient("if-possible")).expect("a runtime");
+    let compiling = runtime.clone();
+    let slow = std::thread::spawn(move || compiling.admit("test.wasm", &bytes).map(drop));
+    while processes::workers_of(std::process::id()).is_empty() {
+        std::thread::yield_now();
+    }
+    say("another", described(&runtime));
+    say("slow", !slow.is_finished());
+}
+
+fn described(runtime: &Arc<Runtime>) -> Result<String, String> {
+    let files = tidegate_wasm::builtin::component("files").expect("there is one");
+    let admitted = runtime.admit("builtin:files", files).map_err(|error| error.to_string())?;
+    Ok(admitted.description().name.clone())
+}
+
+fn patient(policy: &str) -> RuntimeOptions {
+    let hour = Duration::from_secs(3600);
+    RuntimeOptions {
+        worker: Worker::this_program().expect("main asked"),
+        confinement: if policy == "required" { ConfinementPolicy::Required } else { ConfinementPolicy::IfPossible },
+        compile: CompileLimits { cpu_time: hour, wall_time: hour, threads: 1, ..CompileLimits::default() },
+        caps: ComponentCaps { locals: u64::MAX, total_locals: u64::MAX, ..ComponentCaps::default() },
+        ..RuntimeOptions::default()
+    }
 }

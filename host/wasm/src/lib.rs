@@ -58,6 +58,7 @@ pub mod confine;
 mod convert;
 mod engine;
 mod error;
+mod exports;
 mod fault;
 mod files;
 mod grants;

@@ -18,6 +18,7 @@ use crate::confine::ConfinementPolicy;
 use crate::convert;
 use crate::engine::TickingEngine;
 use crate::error::{AdmitError, WasmError};
+use crate::exports;
 use crate::grants::Grants;
 use crate::host::{self, State};
 use crate::instance::{Blueprint, Instance, Stragglers, Threads};
@@ -163,7 +164,10 @@ impl Runtime {
     }
 
     fn check_types(&self, name: &str, component: &Component) -> Result<SinkPre<State>, AdmitError> {
-        let pre = self.linker.instantiate_pre(component).and_then(SinkPre::new);
+        let pre = self.linker.instantiate_pre(component).and_then(|pre| {
+            exports::check(&pre)?;
+            SinkPre::new(pre)
+        });
         pre.map_err(|e| AdmitError::Type { plugin: name.to_owned(), detail: clean(&format!("{e:#}"), 1000) })
     }
 

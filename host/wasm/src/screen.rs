@@ -138,6 +138,11 @@ fn other_kind(bytes: &[u8]) -> Option<&'static str> {
     })
 }
 
+/// The whole name of one of the interfaces that a plugin exports.
+pub(crate) fn export_name(interface: &str) -> String {
+    format!("{PACKAGE}{interface}@{INTERFACE_VERSION}")
+}
+
 /// Checks version, exports and imports by name.
 pub(crate) fn check_names(plugin: &str, outline: &Outline) -> Result<(), AdmitError> {
     let interface = |found: Option<String>, detail: String| AdmitError::Interface {
@@ -146,10 +151,9 @@ pub(crate) fn check_names(plugin: &str, outline: &Outline) -> Result<(), AdmitEr
         expected: INTERFACE_VERSION,
         detail,
     };
-    let ours = format!("{PACKAGE}{}@{INTERFACE_VERSION}", EXPORTS[0]);
     match outline.interface_version() {
         // Those of another version beside ours are none of our business.
-        _ if outline.exports.contains(&ours) => {}
+        _ if outline.exports.contains(&export_name("plugin")) => {}
         None => {
             let detail = "it exports no interface of tidegate:sink; build it with the SDK or against wit/0.1";
             return Err(interface(None, detail.to_owned()));
@@ -160,11 +164,8 @@ pub(crate) fn check_names(plugin: &str, outline: &Outline) -> Result<(), AdmitEr
         }
         Some(_) => {}
     }
-    let missing: Vec<_> = EXPORTS
-        .iter()
-        .map(|name| format!("{PACKAGE}{name}@{INTERFACE_VERSION}"))
-        .filter(|name| !outline.exports.contains(name))
-        .collect();
+    let missing: Vec<_> =
+        EXPORTS.iter().map(|name| export_name(name)).filter(|name| !outline.exports.contains(name)).collect();
     if !missing.is_empty() {
         return Err(interface(None, format!("it does not export {}", missing.join(", "))));
     }

@@ -40,24 +40,27 @@ pub(crate) struct Refusal {
     pub(crate) proposals: Vec<String>,
 }
 
-/// Proposals that are switched off, with the names by which toolchains know them.
-const PROPOSALS: [(WasmFeatures, &str); 19] = [
-    (WasmFeatures::THREADS, "threads (shared memories and atomics)"),
+/// Proposals that are switched off, with the names by which toolchains know them. One that implies another comes before
+/// it.
+const PROPOSALS: [(WasmFeatures, &str); 21] = [
     (WasmFeatures::SHARED_EVERYTHING_THREADS, "shared-everything-threads"),
+    (WasmFeatures::THREADS, "threads (shared memories and atomics)"),
     (WasmFeatures::MEMORY64, "memory64"),
     (WasmFeatures::MULTI_MEMORY, "multi-memory"),
     (WasmFeatures::TAIL_CALL, "tail-call"),
-    (WasmFeatures::EXCEPTIONS, "exception handling"),
+    (WasmFeatures::STACK_SWITCHING, "stack switching"),
     (WasmFeatures::LEGACY_EXCEPTIONS, "exception handling (legacy)"),
+    (WasmFeatures::EXCEPTIONS, "exception handling"),
     (WasmFeatures::GC, "garbage collection"),
     (WasmFeatures::FUNCTION_REFERENCES, "typed function references"),
     (WasmFeatures::RELAXED_SIMD, "relaxed SIMD"),
-    (WasmFeatures::STACK_SWITCHING, "stack switching"),
     (WasmFeatures::CUSTOM_PAGE_SIZES, "custom page sizes"),
     (WasmFeatures::WIDE_ARITHMETIC, "wide arithmetic"),
-    (WasmFeatures::CM_ASYNC, "async in components (future, stream)"),
-    (WasmFeatures::CM_ERROR_CONTEXT, "error-context in components"),
+    (WasmFeatures::CM_ASYNC_STACKFUL, "stackful async in components"),
+    (WasmFeatures::CM_MORE_ASYNC_BUILTINS, "more builtins for async in components"),
     (WasmFeatures::CM_THREADING, "threads in components"),
+    (WasmFeatures::CM_ERROR_CONTEXT, "error-context in components"),
+    (WasmFeatures::CM_ASYNC, "async in components (future, stream)"),
     (WasmFeatures::CM_GC, "garbage collection in components"),
     (WasmFeatures::CM_MAP, "maps in components"),
     (WasmFeatures::CM_FIXED_LENGTH_LISTS, "lists of fixed length in components"),
@@ -113,13 +116,20 @@ pub(crate) fn compile(engine: &Engine, bytes: &[u8]) -> Result<Vec<u8>, Refusal>
         .map_err(|error| Refusal { detail: format!("{error:#}"), proposals: needed_proposals(bytes) })
 }
 
-/// Which of the proposals that are switched off a component does not validate without; none where it does not validate
-/// with all of them.
+/// Proposals that are switched off and without which a component does not validate; none where it does not validate with
+/// all of them. As few as possible, where one can stand for another.
 fn needed_proposals(bytes: &[u8]) -> Vec<String> {
-    let all = PROPOSALS.iter().fold(WasmFeatures::default(), |all, (proposal, _)| all | *proposal);
     let is_valid = |features| Validator::new_with_features(features).validate_all(bytes).is_ok();
-    if !is_valid(all) {
+    let mut features = PROPOSALS.iter().fold(WasmFeatures::default(), |all, (proposal, _)| all | *proposal);
+    if !is_valid(features) {
         return Vec::new();
     }
-    PROPOSALS.iter().filter(|(proposal, _)| !is_valid(all & !*proposal)).map(|(_, name)| (*name).to_owned()).collect()
+    let mut needed = Vec::new();
+    for (proposal, name) in PROPOSALS {
+        match is_valid(features & !proposal) {
+            true => features &= !proposal,
+            false => needed.push(name.to_owned()),
+        }
+    }
+    needed
 }

@@ -62,6 +62,9 @@ fn h28_what_is_no_component_is_refused_before_it_is_compiled() {
         (&module, "core module"),
         (&files()[..1000], "cut short"),
         (b"", "empty"),
+        (b"PK\x03\x04rest of an archive", "archive"),
+        (b"\x1f\x8b\x08", "archive"),
+        (b"\0asm\x0e\0\x01\0", "damaged"),
     ] {
         let error = refusal(bytes);
         assert!(matches!(error, AdmitError::NotAComponent { .. }), "{error}");
@@ -98,24 +101,152 @@ fn h35_an_export_of_another_type_is_refused() {
 }
 
 #[test]
-fn h32_proposals_that_are_switched_off_do_not_validate() {
-    let exports = r#"(instance $empty)
-        (export "tidegate:sink/plugin@0.1.0" (instance $empty))
-        (export "tidegate:sink/writer@0.1.0" (instance $empty))
-        (export "tidegate:sink/committer@0.1.0" (instance $empty))
-        (export "tidegate:sink/janitor@0.1.0" (instance $empty))"#;
-    for body in [
-        "(memory 1 1 shared)",
-        "(memory i64 1)",
-        "(memory 1) (memory 1)",
-        "(type (struct))",
-        "(tag)",
-        "(func $f (return_call $f))",
-        "(func (drop (i8x16.relaxed_swizzle (v128.const i64x2 0 0) (v128.const i64x2 0 0))))",
+fn h35_an_export_with_the_right_name_and_another_type_is_refused() {
+    let interfaces = [
+        ("plugin", vec!["describe"]),
+        ("writer", vec!["open", "begin", "write", "prepare"]),
+        ("committer", vec!["observe", "fence", "commit", "reconcile"]),
+        ("janitor", vec!["abandon", "release", "list-orphans"]),
+    ];
+    let exports = interfaces.map(|(name, functions)| {
+        let functions = functions.iter().map(|function| format!(r#"(export "{function}" (func $f))"#));
+        let functions: String = functions.collect();
+        format!(r#"(instance ${name} {functions}) (export "tidegate:sink/{name}@0.1.0" (instance ${name}))"#)
+    });
+    let exports = exports.concat();
+    let error = refusal(&component(&format!(
+        r#"(component
+            (core module $m (func $f (export "f") unreachable) (start $f))
+            (core instance $i (instantiate $m))
+            (func $f (canon lift (core func $i "f")))
+            {exports})"#
+    )));
+    assert!(matches!(error, AdmitError::Type { .. }), "{error}");
+    assert!(
+        error.to_string().contains("`describe` of tidegate:sink/plugin@0.1.0 has another type"),
+        "before its `start` could trap: {error}"
+    );
+}
+
+/// A component whose names are right, around something else.
+fn around(body: &str) -> Vec<u8> {
+    component(&format!(
+        r#"(component {body}
+            (instance $empty)
+            (export "tidegate:sink/plugin@0.1.0" (instance $empty))
+            (export "tidegate:sink/writer@0.1.0" (instance $empty))
+            (export "tidegate:sink/committer@0.1.0" (instance $empty))
+            (export "tidegate:sink/janitor@0.1.0" (instance $empty)))"#
+    ))
+}
+
+#[test]
+fn h32_proposals_that_are_switched_off_are_refused_by_name() {
+    for (body, name) in [
+        ("(core module (memory 1 1 shared))", "threads"),
+        ("(core module (memory 1 1) (func (drop (i32.atomic.load (i32.const 0)))))", "threads"),
+        ("(core module (memory i64 1))", "memory64"),
+        ("(core module (memory 1) (memory 1))", "multi-memory"),
+        ("(core module (type (struct)))", "garbage collection"),
+        ("(core module (tag))", "exception handling"),
+        ("(core module (func (block $b (try_table (catch_all $b)))))", "exception handling"),
+        ("(core module (func $f (return_call $f)))", "tail-call"),
+        (
+            "(core module (func (drop (i8x16.relaxed_swizzle (v128.const i64x2 0 0) (v128.const i64x2 0 0)))))",
+            "relaxed SIMD",
+        ),
+        ("(core module (type $f (func)) (func (param (ref $f))))", "typed function references"),
+        ("(type (stream u8))", "async in components"),
+        ("(type (future u8))", "async in components"),
+        ("(type (func async))", "async in components"),
+        ("(type error-context)", "error-context"),
     ] {
-        let error = refusal(&component(&format!("(component (core module {body}) {exports})")));
-        assert!(matches!(error, AdmitError::Compile { .. }), "{body}: {error}");
+        let error = refusal(&around(body));
+        let AdmitError::Proposals { proposals, .. } = &error else { panic!("{body}: {error}") };
+        assert!(proposals.iter().any(|proposal| proposal.contains(name)), "{body}: {error}");
+        assert!(error.to_string().contains("switched off"), "{error}");
     }
+}
+
+#[test]
+fn what_is_not_valid_at_all_needs_no_proposal() {
+    let error = refusal(&around("(core module (func (drop (i32.add (i32.const 1) (i64.const 1)))))"));
+    assert!(matches!(error, AdmitError::Compile { .. }), "{error}");
+}
+
+fn excess(bytes: &[u8]) -> String {
+    match refusal(bytes) {
+        error @ AdmitError::TooIntricate { .. } => error.to_string(),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn h12_memories_and_tables_that_begin_huge_are_refused_with_figures() {
+    let memory = excess(&around("(core module (memory 65536))"));
+    assert!(memory.contains("4294967296 bytes of memory") && memory.contains("at most 1073741824"), "{memory}");
+    let table = excess(&around("(core module (table 10000000 funcref))"));
+    assert!(table.contains("10000000 table entries") && table.contains("at most 1000000"), "{table}");
+    // Each is small enough, together they are not.
+    let instances = "(core instance (instantiate $m))".repeat(5);
+    let memory = excess(&around(&format!("(core module $m (memory 4096)) {instances}")));
+    assert!(memory.contains("1342177280 bytes of memory"), "{memory}");
+}
+
+#[test]
+fn h13_very_many_memories_tables_and_instances_are_refused_with_figures() {
+    let hundred = |what: &str| excess(&around(&format!("(core module {})", what.repeat(100))));
+    assert!(hundred("(table 1 funcref)").contains("65 tables or more; at most 64"), "{}", hundred("(table 1 funcref)"));
+    assert!(hundred("(memory 1)").contains("33 memories or more; at most 32"));
+    let modules = excess(&around(&"(core module)".repeat(100)));
+    assert!(modules.contains("65 core modules"), "{modules}");
+    let instances = excess(&around(&format!("(core module $m) {}", "(core instance (instantiate $m))".repeat(1000))));
+    assert!(instances.contains("1000 instances of core modules"), "{instances}");
+    // Ten of ten of ten.
+    let ten = |component: &str, of: &str| format!("(component ${component} {})", of.repeat(10));
+    let inner = format!("(component $c (core module $m) {})", "(core instance (instantiate $m))".repeat(10));
+    let middle = ten("d", "(instance (instantiate $c))");
+    let instances = excess(&around(&format!("{inner} {middle} {}", "(instance (instantiate $d))".repeat(10))));
+    assert!(instances.contains("1000 instances of core modules"), "{instances}");
+}
+
+#[test]
+fn h28_components_within_components_without_end_are_refused() {
+    let deep = format!("{}{}", "(component ".repeat(40), ")".repeat(40));
+    assert!(excess(&around(&deep)).contains("components within each other"));
+    // A type within a type within a type: only the bytes of types are looked at, whatever they hold.
+    let mut types = vec![0x41, 1, 1].repeat(500_000);
+    types.extend([0x41, 0]);
+    let mut section = vec![1];
+    section.extend(types);
+    let mut bytes = around("");
+    let tail = bytes.split_off(8);
+    bytes.push(7);
+    leb(section.len(), &mut bytes);
+    bytes.extend(section);
+    bytes.extend(tail);
+    assert!(excess(&bytes).contains("bytes of component types"));
+}
+
+fn leb(mut value: usize, into: &mut Vec<u8>) {
+    while value >= 0x80 {
+        into.push((value as u8 & 0x7f) | 0x80);
+        value >>= 7;
+    }
+    into.push(value as u8);
+}
+
+#[test]
+fn h28_very_many_small_data_segments_are_refused() {
+    let module = format!("(core module (memory 1) {})", "(data (i32.const 65535) \"x\")".repeat(60_000));
+    assert!(excess(&around(&module)).contains("60000 data segments"));
+}
+
+#[test]
+fn exports_that_the_host_does_not_know_are_left_alone() {
+    let bytes = around(r#"(instance $more) (export "other:thing/api@3.0.0" (instance $more))"#);
+    // It comes as far as its exports' types, like without.
+    assert!(matches!(refusal(&bytes), AdmitError::Type { .. }));
 }
 
 #[test]

@@ -70,6 +70,7 @@ impl Command {
             Command::Ledger(args) => args.output.json,
             Command::Config(ConfigCommand::Reference) => false,
             Command::Plugin(PluginCommand::Inspect(args)) => args.output.json,
+            Command::Plugin(PluginCommand::Quarantine(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::List(args) | CheckpointCommand::Verify(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::Show(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::Export(args)) => args.output.json,
@@ -95,6 +96,25 @@ pub(crate) enum ConfigCommand {
 pub(crate) enum PluginCommand {
     /// Say what a plugin is, what it asks for and whether this version can run it
     Inspect(InspectArgs),
+    /// List the plugins of a running pipeline that failed so often that no instance of them is made
+    ///
+    /// After a while one instance is tried; another file of the plugin is free at once. A quarantine ends with the process.
+    Quarantine(QuarantineArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct QuarantineArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// End it, and forget the faults
+    #[arg(long)]
+    pub(crate) lift: bool,
+    /// Of this sink's plugin only
+    #[arg(long, value_name = "SINK", requires = "lift")]
+    pub(crate) sink: Option<SinkId>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, Subcommand)]

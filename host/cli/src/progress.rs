@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
-use tidegate_server::{Entries, Notice, Positions, Progress, blocked_words};
+use tidegate_server::{Entries, Notice, Positions, Progress, SinkId, blocked_words};
 
 use crate::output;
 use crate::words::{clip, count, counted, span, time};
@@ -69,6 +69,9 @@ pub(crate) fn plain(progress: &Progress, rate: u64, now_ms: u64) -> String {
     if !progress.waiting.is_empty() {
         line.push_str(&format!(", {} waiting", counted(progress.waiting.len() as u64, "commit")));
     }
+    if !progress.quarantined.is_empty() {
+        line.push_str(&format!(", in quarantine: the plugin of {}", names(&progress.quarantined)));
+    }
     for (source, positions) in &progress.positions {
         line.push_str(&format!("; {source}: {}", position(positions, 60)));
     }
@@ -96,10 +99,17 @@ pub(crate) fn live(progress: &Progress, rate: u64, now_ms: u64) -> Vec<String> {
     if progress.rows_filtered > 0 {
         lines.push(format!("{:>14} filtered out", count(progress.rows_filtered)));
     }
+    if !progress.quarantined.is_empty() {
+        lines.push(format!("{:>14} the plugin of {}", "in quarantine", names(&progress.quarantined)));
+    }
     for (source, positions) in &progress.positions {
         lines.push(format!("{:>14} {}", source.as_str(), position(positions, 200)));
     }
     lines
+}
+
+fn names(sinks: &[SinkId]) -> String {
+    sinks.iter().map(SinkId::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// So many partitions that are not done are looked at for a line of progress.
@@ -229,6 +239,7 @@ pub(crate) fn json(progress: &Progress) -> Value {
         "last-seal-at": progress.last_seal_at,
         "last-checkpoint-ms": progress.last_checkpoint_millis,
         "runs": progress.runs,
+        "quarantined": progress.quarantined,
         "waiting": waiting,
         "partitions": partitions,
         "positions": positions,
@@ -274,7 +285,7 @@ impl Drop for Display {
 mod tests {
     use std::collections::BTreeMap;
 
-    use tidegate_server::{SinkId, SourceId};
+    use tidegate_server::SourceId;
 
     use super::*;
 

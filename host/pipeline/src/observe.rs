@@ -87,6 +87,8 @@ pub struct Progress {
     pub waiting: Vec<(SinkId, EpochRef)>,
     /// Runs begun by this process.
     pub runs: u64,
+    /// Sinks whose plugin failed so often that no instance of it is made. Empty where nobody counts.
+    pub quarantined: Vec<SinkId>,
 }
 
 /// Looks on. Called from the driver's own task, so an implementation returns at once — or never, where a test holds

@@ -16,11 +16,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use tidegate_pipeline::{Control, Waiting};
 use tidegate_protocol::event::RequestRefused;
-use tidegate_protocol::ids::EpochRef;
+use tidegate_protocol::ids::{EpochRef, SinkId};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
+
+use crate::quarantine::{Plugins, QuarantineView};
 
 /// The socket's name in the state directory.
 const NAME: &str = "control.sock";
@@ -28,6 +30,8 @@ const NAME: &str = "control.sock";
 const VERSION: u32 = 1;
 /// Longest line, in bytes.
 const LONGEST: usize = 4 << 10;
+/// Longest answer, in bytes.
+const LONGEST_ANSWER: usize = 256 << 10;
 /// So many clients are heard at once.
 const CLIENTS: usize = 8;
 /// How long a client may take to say what it wants, and to take its answer.
@@ -45,6 +49,10 @@ pub(crate) enum Ask {
     SavepointCreate { name: String },
     /// Give a savepoint up.
     SavepointForget { name: String },
+    /// Plugins in quarantine.
+    QuarantineList,
+    /// End the quarantine of this sink's plugin, or of all.
+    QuarantineLift { sink: Option<SinkId> },
 }
 
 /// What came of it.
@@ -53,6 +61,8 @@ pub(crate) enum Ask {
 pub(crate) enum Said {
     /// Done and durable.
     Done { epoch: EpochRef },
+    /// Plugins that are in quarantine, or were until now.
+    Quarantine { plugins: Vec<QuarantineView> },
     /// Not done, and why.
     Refused { why: Why, message: String, epoch: Option<EpochRef> },
 }
@@ -101,7 +111,7 @@ impl Listening {
     ///
     /// # Errors
     /// Why nobody can speak to the pipeline; it can run all the same.
-    pub(crate) fn begin(dir: &Path, control: Control) -> io::Result<Listening> {
+    pub(crate) fn begin(dir: &Path, control: Control, plugins: Plugins) -> io::Result<Listening> {
         let (dir, path) = at(dir)?;
         remove_stale(&dir)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -111,7 +121,7 @@ impl Listening {
         rustix::net::bind(&socket, &SocketAddrUnix::new(path.as_str())?)?;
         rustix::net::listen(&socket, CLIENTS as i32)?;
         let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(socket))?;
-        Ok(Listening { dir, serving: tokio::spawn(serve(listener, control)) })
+        Ok(Listening { dir, serving: tokio::spawn(serve(listener, control, plugins)) })
     }
 
     /// Stops listening, while the lock is still held.
@@ -135,7 +145,7 @@ fn remove_stale(dir: &OwnedFd) -> io::Result<()> {
     }
 }
 
-async fn serve(listener: UnixListener, control: Control) {
+async fn serve(listener: UnixListener, control: Control, plugins: Plugins) {
     let places = Arc::new(Semaphore::new(CLIENTS));
     let mut clients = JoinSet::new();
     loop {
@@ -144,10 +154,10 @@ async fn serve(listener: UnixListener, control: Control) {
                 Ok((stream, _)) => {
                     // Nobody waits for a place: who gets none is told so by the closed connection.
                     if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
-                        let control = control.clone();
+                        let (control, plugins) = (control.clone(), plugins.clone());
                         clients.spawn(async move {
                             let _place = place;
-                            converse(stream, &control).await;
+                            converse(stream, &control, &plugins).await;
                         });
                     }
                 }
@@ -160,12 +170,12 @@ async fn serve(listener: UnixListener, control: Control) {
 }
 
 /// One client, from its request to its answer.
-async fn converse(mut stream: UnixStream, control: &Control) {
+async fn converse(mut stream: UnixStream, control: &Control, plugins: &Plugins) {
     let mine = rustix::process::geteuid().as_raw();
     let said = match stream.peer_cred() {
         Ok(peer) if peer.uid() == mine => match tokio::time::timeout(PATIENCE, read_request(&mut stream)).await {
             Ok(Ok(Request::Asked(ask))) => match still_wanted(&stream) {
-                true => wait(&mut stream, start(control, &ask)).await,
+                true => answer(&mut stream, control, plugins, &ask).await,
                 false => None,
             },
             Ok(Ok(Request::Withdrawn)) => Some(refused(Why::Withdrawn, "withdrawn before it began")),
@@ -181,10 +191,12 @@ async fn converse(mut stream: UnixStream, control: &Control) {
     }
 }
 
-fn start(control: &Control, ask: &Ask) -> Waiting {
+async fn answer(stream: &mut UnixStream, control: &Control, plugins: &Plugins, ask: &Ask) -> Option<Said> {
     match ask {
-        Ask::SavepointCreate { name } => control.savepoint(name),
-        Ask::SavepointForget { name } => control.forget(name),
+        Ask::SavepointCreate { name } => wait(stream, control.savepoint(name)).await,
+        Ask::SavepointForget { name } => wait(stream, control.forget(name)).await,
+        Ask::QuarantineList => Some(Said::Quarantine { plugins: plugins.list() }),
+        Ask::QuarantineLift { sink } => Some(Said::Quarantine { plugins: plugins.lift(sink.as_ref()) }),
     }
 }
 
@@ -341,7 +353,7 @@ fn hear(stream: &mut Stream, deadline: Instant) -> io::Result<Asked> {
                 Err(_) => Err(io::Error::other("the running pipeline answers in a way that is not understood here")),
             };
         }
-        if text.len() > LONGEST {
+        if text.len() > LONGEST_ANSWER {
             return Err(io::Error::other("the running pipeline answers without end"));
         }
     }

@@ -12,6 +12,7 @@ use tidegate_protocol::ids::{EpochRef, SinkId};
 use tidegate_protocol::plugin::{Blame, Call, CallFault, ErrorKind, FaultKind};
 
 use crate::config::PipelineFile;
+use crate::quarantine::Plugins;
 
 /// What did not happen.
 fn heading(call: Call) -> &'static str {
@@ -149,9 +150,11 @@ fn span(millis: u64) -> String {
     }
 }
 
-/// Tells of calls that fail in words that name directories, and hands everything else on.
+/// Tells of calls that fail in words that name directories, and which sinks' plugins are in quarantine; hands everything
+/// else on.
 pub(crate) struct Telling {
     pub(crate) directories: Directories,
+    pub(crate) plugins: Plugins,
     pub(crate) to: Arc<dyn Observer>,
 }
 
@@ -168,7 +171,11 @@ impl Observer for Telling {
     }
 
     fn progress(&self, progress: &Progress) {
-        self.to.progress(progress);
+        let quarantined = self.plugins.sinks();
+        match quarantined == progress.quarantined {
+            true => self.to.progress(progress),
+            false => self.to.progress(&Progress { quarantined, ..progress.clone() }),
+        }
     }
 }
 

@@ -9,8 +9,8 @@ use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, WasmError,
-    Worker, builtin,
+    Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, Tenant,
+    WasmError, Worker, builtin,
 };
 
 use crate::canonical;
@@ -23,6 +23,7 @@ use crate::schema;
 #[derive(Clone)]
 pub struct Host {
     runtime: Arc<Runtime>,
+    tenant: Tenant,
 }
 
 impl Host {
@@ -42,7 +43,7 @@ impl Host {
     /// As for [`Host::new`].
     pub fn with(options: RuntimeOptions) -> Result<Self, ServerError> {
         let runtime = Runtime::new(options).map_err(|error| ServerError::Host(error.to_string()))?;
-        Ok(Self { runtime })
+        Ok(Self { runtime, tenant: Tenant::default() })
     }
 
     /// Looks at a plugin file, or at `builtin:NAME`.
@@ -88,7 +89,7 @@ impl Host {
         }
         check_grants(file, id, section, description)?;
         let binding = binding(section, &admitted);
-        Ok(Admission { id: id.clone(), section: section.clone(), admitted, binding })
+        Ok(Admission { id: id.clone(), section: section.clone(), admitted, tenant: self.tenant.clone(), binding })
     }
 }
 
@@ -97,6 +98,8 @@ pub(crate) struct Admission {
     id: SinkId,
     section: SinkSection,
     admitted: Admitted,
+    /// Who pays.
+    pub(crate) tenant: Tenant,
     pub(crate) binding: Binding,
 }
 
@@ -112,6 +115,7 @@ impl Admission {
             return Err(wrong.into());
         }
         let mut options = BindOptions::new(self.id.as_str());
+        options.tenant = self.tenant.clone();
         options.dirs =
             self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone().into())).collect();
         options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();

@@ -23,6 +23,7 @@ use crate::edits::{self, Finding};
 use crate::error::{ErrorKind, ServerError};
 use crate::faults::{Directories, Telling};
 use crate::overlaps;
+use crate::quarantine::Plugins;
 use crate::refusal::{Named, end_words};
 use crate::resolve;
 use crate::state::{self, State};
@@ -168,19 +169,23 @@ impl Ready {
             0 => plugin,
             every => Arc::new(LosesCommitAnswers::new(plugin, every)),
         })?;
-        let listening = match Listening::begin(&assembled.file.pipeline.state, options.control.clone()) {
+        let plugins = Plugins::of(&assembled);
+        let state_dir = &assembled.file.pipeline.state;
+        let listening = match Listening::begin(state_dir, options.control.clone(), plugins.clone()) {
             Ok(listening) => Some(listening),
             Err(error) => {
-                let warning = format!("savepoints cannot be asked for while the pipeline runs: {error}");
+                let warning =
+                    format!("nothing can be asked of the pipeline while it runs, no savepoints for example: {error}");
                 options.observer.notice(&Notice::Warning(warning));
                 None
             }
         };
+        let _told = plugins.tell(&options.observer);
         let env = Env {
             clock: options.clock,
             nonce: nonces()?,
             control: options.control,
-            observer: Arc::new(Telling { directories: directories.clone(), to: options.observer }),
+            observer: Arc::new(Telling { directories: directories.clone(), plugins, to: options.observer }),
             blocking: Blocking::Threads,
         };
         let (report, log) = tidegate_pipeline::run_keeping(pipeline, log, env).await.map_err(ServerError::Run)?;

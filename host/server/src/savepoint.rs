@@ -175,7 +175,7 @@ impl Asks<'_> {
                     }
                 }
                 Asked::Answered(Said::Refused { why, message, epoch }) => return Err(self.refused(why, message, epoch)),
-                Asked::Silent => return Err(self.silent()),
+                Asked::Silent | Asked::Answered(Said::Quarantine { .. }) => return Err(self.silent()),
                 Asked::Nobody => {}
             }
             // It is just starting or ending: soon it listens, or the lock is free.

@@ -16,6 +16,7 @@ use crate::bindings::imported::types as w;
 use crate::convert;
 use crate::error::WasmError;
 use crate::grants::{BindOptions, Grants};
+use crate::guard::Guarded;
 use crate::host::State;
 use crate::host::rows::HostBatch;
 use crate::instance::{Guest, Instance, Stragglers};
@@ -84,8 +85,10 @@ impl Admitted {
     /// what is the host's own.
     pub fn bind(&self, mut options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
         options.keep_out.extend(self.runtime.cache_dir().map(Path::to_owned));
+        let tenant = options.tenant.clone();
         let grants = Grants::make(options, &self.description, self.label())?;
-        Ok(Arc::new(Bound { admitted: self.clone(), grants, stragglers: Stragglers::default() }))
+        let bound = Bound { admitted: self.clone(), grants, stragglers: Stragglers::default() };
+        Ok(Arc::new(Guarded::new(Arc::new(bound), tenant, self.label(), self.runtime.threads())))
     }
 }
 
@@ -124,10 +127,6 @@ impl Plugin for Bound {
 
     fn digest(&self) -> &str {
         &self.admitted.digest
-    }
-
-    fn tenant(&self) -> Option<&str> {
-        Some(self.grants.tenant().name())
     }
 
     fn writer(&self, intents: Arc<dyn IntentLog>) -> BoxFuture<'_, Result<Box<dyn Writer>, CallFault>> {

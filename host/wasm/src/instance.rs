@@ -51,7 +51,7 @@ impl Threads {
     }
 
     /// A timer that any executor can wait for, whatever it does with its own clock.
-    fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
+    pub(crate) fn sleep(&self, duration: Duration) -> tokio::time::Sleep {
         let _context = self.handle().enter();
         tokio::time::sleep(duration)
     }

@@ -62,6 +62,7 @@ mod exports;
 mod fault;
 mod files;
 mod grants;
+mod guard;
 mod host;
 mod instance;
 #[doc(hidden)]
@@ -70,6 +71,7 @@ mod limits;
 mod meter;
 #[allow(dead_code, reason = "TCP and HTTP grants stand on it")]
 mod net;
+mod quarantine;
 mod runtime;
 mod screen;
 mod shape;
@@ -91,7 +93,8 @@ pub use host::metrics::{MetricChange, MetricSample, MetricSink, TracingMetrics};
 pub use host::secrets::SecretRef;
 pub use limits::{Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits};
 pub use net::resolve::{Resolve, ResolveError, SystemResolver};
+pub use quarantine::{FaultRules, MachineTime, QuarantineChange, Quarantined, Time};
 pub use runtime::{Inspection, Runtime, RuntimeOptions, inspect};
 pub use screen::{INTERFACE_VERSION, WASI_INTERFACES};
-pub use tenant::Tenant;
+pub use tenant::{QuarantineWatch, Tenant};
 pub use worker::Worker;

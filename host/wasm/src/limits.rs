@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::quarantine::FaultRules;
+
 /// How often the engine's clock ticks: so often a plugin's own code is interrupted and its time looked at.
 pub const TICK: Duration = Duration::from_millis(10);
 
@@ -130,6 +132,8 @@ pub struct TenantLimits {
     pub bytes_down: u64,
     /// Flushes to disk per second.
     pub flushes: u64,
+    /// When a plugin that fails is held back.
+    pub faults: FaultRules,
 }
 
 impl Default for TenantLimits {
@@ -145,6 +149,7 @@ impl Default for TenantLimits {
             bytes_up: 1 << 40,
             bytes_down: 1 << 36,
             flushes: 10_000,
+            faults: FaultRules::default(),
         }
     }
 }

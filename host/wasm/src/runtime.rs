@@ -159,6 +159,10 @@ impl Runtime {
         self.cache.as_ref().map(CompileCache::dir)
     }
 
+    pub(crate) fn threads(&self) -> Arc<Threads> {
+        self.threads.clone()
+    }
+
     fn lock_compiled(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Weak<Component>>> {
         self.compiled.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{TenantLimits, budget};
+use crate::quarantine::{MachineTime, Quarantine, QuarantineChange, Quarantined, Time};
 
 /// A tenant of this process: its name, its budgets, and what it holds and has spent. Clones are the same tenant.
 #[derive(Clone)]
@@ -15,6 +16,7 @@ struct Inner {
     limits: TenantLimits,
     held: Mutex<BTreeMap<&'static str, u64>>,
     denied: Mutex<BTreeMap<&'static str, u64>>,
+    quarantine: Quarantine,
 }
 
 impl fmt::Debug for Tenant {
@@ -33,7 +35,33 @@ impl Default for Tenant {
 impl Tenant {
     /// A tenant that holds nothing yet.
     pub fn new(name: impl Into<String>, limits: TenantLimits) -> Self {
-        Self(Arc::new(Inner { name: name.into(), limits, held: Mutex::default(), denied: Mutex::default() }))
+        Self::with_time(name, limits, Arc::new(MachineTime))
+    }
+
+    /// As [`Tenant::new`], with other clocks for what is held back after faults.
+    pub fn with_time(name: impl Into<String>, limits: TenantLimits, time: Arc<dyn Time>) -> Self {
+        let quarantine = Quarantine::new(limits.faults, time);
+        let (held, denied) = (Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { name: name.into(), limits, held, denied, quarantine }))
+    }
+
+    /// Its plugins of which no instances are made, because they failed too often.
+    pub fn quarantined(&self) -> Vec<Quarantined> {
+        self.0.quarantine.list(&self.0.name)
+    }
+
+    /// Ends the quarantine of a plugin, given as `sha256:<hex>`; `false` if it is in none.
+    pub fn lift_quarantine(&self, digest: &str) -> bool {
+        self.0.quarantine.lift(digest)
+    }
+
+    /// Tells of every quarantine that begins or ends, while what this returns lives.
+    pub fn watch_quarantine(&self, tell: impl Fn(&QuarantineChange) + Send + Sync + 'static) -> QuarantineWatch {
+        QuarantineWatch { tenant: self.clone(), number: self.0.quarantine.subscribe(Box::new(tell)) }
+    }
+
+    pub(crate) fn quarantine(&self) -> &Quarantine {
+        &self.0.quarantine
     }
 
     /// Its name, in faults, logs and metrics.
@@ -81,6 +109,20 @@ impl Tenant {
             budget::CONNECTIONS => limits.connections,
             _ => u64::MAX,
         }
+    }
+}
+
+/// Listens to a tenant's quarantines. Dropped, it listens no more.
+#[derive(Debug)]
+#[must_use]
+pub struct QuarantineWatch {
+    tenant: Tenant,
+    number: u64,
+}
+
+impl Drop for QuarantineWatch {
+    fn drop(&mut self) {
+        self.tenant.0.quarantine.unsubscribe(self.number);
     }
 }
 

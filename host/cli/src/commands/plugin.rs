@@ -1,17 +1,54 @@
-//! `tidegate plugin inspect`
+//! `tidegate plugin inspect|quarantine`
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_server::{Description, Encoding, Inspection};
+use tidegate_server::{Description, Encoding, Inspection, SinkId, quarantine};
 
-use super::{Outcome, host};
-use crate::args::{InspectArgs, PluginCommand};
+use super::{Outcome, host, load};
+use crate::args::{InspectArgs, PluginCommand, QuarantineArgs};
 use crate::exit::Exit;
-use crate::output::{Failure, one_line, print, print_json, say};
-use crate::words::{count, span};
+use crate::output::{Failure, one_line, print, print_json, say, table};
+use crate::words::{count, counted, span, time};
 
 pub(crate) fn run(command: &PluginCommand) -> Outcome {
-    let PluginCommand::Inspect(args) = command;
-    inspect(args)
+    match command {
+        PluginCommand::Inspect(args) => inspect(args),
+        PluginCommand::Quarantine(args) => quarantined(args),
+    }
+}
+
+/// How long a running pipeline may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn quarantined(args: &QuarantineArgs) -> Outcome {
+    let file = load(&args.file)?;
+    let report = quarantine(&file, args.lift.then_some(args.sink.as_ref()), PATIENCE)?;
+    if args.output.json {
+        print_json(&report);
+        return Ok(Exit::Done);
+    }
+    let mut rows = vec![["SINK", "TENANT", "PLUGIN", "SINCE", "FAULTS", "TRIAL", "WHY"].map(str::to_owned).to_vec()];
+    rows.extend(report.plugins.iter().map(|plugin| {
+        let sinks: Vec<_> = plugin.sinks.iter().map(SinkId::as_str).collect();
+        let trial = match plugin.trial_in_ms {
+            _ if args.lift => "lifted".to_owned(),
+            Some(left) => format!("in {}", span(left)),
+            None => "now".to_owned(),
+        };
+        let name = one_line(&plugin.plugin);
+        let faults = count(u64::from(plugin.faults));
+        vec![sinks.join(","), plugin.tenant.clone(), name, time(plugin.since), faults, trial, one_line(&plugin.why)]
+    }));
+    if !report.plugins.is_empty() {
+        print(&table(&rows));
+    }
+    say(&match (report.running, args.lift) {
+        (false, _) => "the pipeline is not running; a quarantine ends with the process that runs it".to_owned(),
+        (true, true) => format!("lifted the quarantine of {}", counted(report.plugins.len() as u64, "plugin")),
+        (true, false) => format!("{} in quarantine", counted(report.plugins.len() as u64, "plugin")),
+    });
+    Ok(Exit::Done)
 }
 
 fn inspect(args: &InspectArgs) -> Outcome {

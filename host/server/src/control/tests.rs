@@ -39,7 +39,7 @@ async fn only_the_user_may_open_the_socket_and_a_stale_one_is_replaced() {
     let (_dir, path) = at(&place.path).unwrap();
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(matches!(ask(&place.path, &create("a"), soon()).unwrap(), Asked::Nobody));
-    let listening = Listening::begin(&place.path, Control::default()).unwrap();
+    let listening = Listening::begin(&place.path, Control::default(), Plugins::default()).unwrap();
     let mode = std::fs::metadata(place.path.join(NAME)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     listening.end().await;
@@ -51,7 +51,7 @@ async fn only_the_user_may_open_the_socket_and_a_stale_one_is_replaced() {
 async fn something_else_of_that_name_is_left_alone() {
     let place = place();
     std::fs::write(place.path.join(NAME), "mine").unwrap();
-    let error = Listening::begin(&place.path, Control::default()).err().unwrap();
+    let error = Listening::begin(&place.path, Control::default(), Plugins::default()).err().unwrap();
     assert!(error.to_string().contains(NAME));
     assert_eq!(std::fs::read_to_string(place.path.join(NAME)).unwrap(), "mine");
 }
@@ -59,7 +59,7 @@ async fn something_else_of_that_name_is_left_alone() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_a_request_is_refused_and_hurts_nobody() {
     let place = place();
-    let listening = Listening::begin(&place.path, Control::default()).unwrap();
+    let listening = Listening::begin(&place.path, Control::default(), Plugins::default()).unwrap();
     let dir = place.path.clone();
     let told = tokio::task::spawn_blocking(move || {
         let say = |bytes: &[u8]| {
@@ -106,7 +106,7 @@ async fn what_is_not_a_request_is_refused_and_hurts_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_nobody_carries_out_is_withdrawn_in_time() {
     let place = place();
-    let listening = Listening::begin(&place.path, Control::default()).unwrap();
+    let listening = Listening::begin(&place.path, Control::default(), Plugins::default()).unwrap();
     let dir = place.path.clone();
     let asked = tokio::task::spawn_blocking(move || ask(&dir, &create("a"), Instant::now()).unwrap());
     let withdrawn = |said: &Said| matches!(said, Said::Refused { why: Why::Withdrawn, .. });
@@ -121,7 +121,7 @@ async fn a_request_that_nobody_carries_out_is_withdrawn_in_time() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_read_so_late_that_it_is_withdrawn_already_is_not_begun() {
     let place = place();
-    let listening = Listening::begin(&place.path, Control::default()).unwrap();
+    let listening = Listening::begin(&place.path, Control::default(), Plugins::default()).unwrap();
     let dir = place.path.clone();
     // As a process finds it that was stopped meanwhile: both lines at once.
     let late = tokio::task::spawn_blocking(move || {

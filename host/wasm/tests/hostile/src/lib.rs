@@ -62,7 +62,14 @@ impl Sink for Hostile {
         misbehave(ctx)
     }
 
-    fn commit(&mut self, _: &Ctx, _: &[Part], _: &[Committable]) -> Result<Vec<Outcome>, Error> {
+    fn commit(&mut self, ctx: &Ctx, _: &[Part], parts: &[Committable]) -> Result<Vec<Outcome>, Error> {
+        break_off(word(ctx));
+        match word(ctx) {
+            "third" if parts.iter().any(|committable| committable.part.epoch == 3) => panic!("not this one"),
+            "third" => return Ok(parts.iter().map(|_| Outcome::Committed).collect()),
+            "later" => return Err(Error::retryable("later", "not now")),
+            _ => {}
+        }
         Ok(vec![Outcome::Committed, Outcome::Retry(Some(u64::MAX)), Outcome::Never])
     }
 }
@@ -85,6 +92,7 @@ impl Writer for HostileWriter {
     }
 
     fn prepare(&mut self, ctx: &Ctx) -> Result<Prepared, Error> {
+        break_off(word(ctx));
         let part = self.part.take().ok_or_else(|| Error::permanent("no-part", "begin first"))?;
         let body = match word(ctx) {
             "secret-committable" => ctx.secret("token")?.reveal().into_bytes(),
@@ -103,6 +111,28 @@ fn word(ctx: &Ctx) -> &str {
 
 fn position(token: impl Into<Vec<u8>>) -> Result<Position, Error> {
     Ok(Position { fence: None, last: vec![], token: token.into() })
+}
+
+/// Every way not to answer.
+fn break_off(word: &str) {
+    match word {
+        "panic" => panic!("nobody expects this"),
+        "abort" => std::process::abort(),
+        "exit" => std::process::exit(0),
+        "exit-1" => std::process::exit(1),
+        "unreachable" => unreachable(),
+        _ => {}
+    }
+}
+
+#[cfg(target_arch = "wasm32")]
+fn unreachable() -> ! {
+    core::arch::wasm32::unreachable()
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn unreachable() -> ! {
+    std::process::abort()
 }
 
 fn misbehave(ctx: &Ctx) -> Result<Position, Error> {

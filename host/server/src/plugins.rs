@@ -14,9 +14,10 @@ use tidegate_wasm::{
 };
 
 use crate::canonical;
-use crate::config::{ConfigError, PipelineFile, PluginRef, SecretSource, SinkSection, of_sink, real, suggest};
+use crate::config::{PipelineFile, PluginRef, SecretSource, SinkSection, of_sink, real, suggest};
 use crate::dirs;
 use crate::error::ServerError;
+use crate::grants;
 use crate::schema;
 
 /// What all pipelines of a process share: the WebAssembly engine and its compile cache.
@@ -87,7 +88,10 @@ impl Host {
         if !problems.is_empty() {
             return Err(file.wrong_in(problems).into());
         }
-        check_grants(file, id, section, description)?;
+        let problems = grants::check(file, id, section, description);
+        if !problems.is_empty() {
+            return Err(file.wrong_in(problems).into());
+        }
         let binding = binding(section, &admitted);
         Ok(Admission { id: id.clone(), section: section.clone(), admitted, tenant: self.tenant.clone(), binding })
     }
@@ -173,61 +177,6 @@ fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
         config: canonical::text(&Value::Object(section.config.clone())),
         grants: canonical::text(&json!({"dirs": dirs, "at": at, "secrets": secrets})),
     }
-}
-
-/// Operator and plugin must mean the same names, and every secret must be there.
-fn check_grants(
-    file: &PipelineFile,
-    id: &SinkId,
-    section: &SinkSection,
-    description: &Description,
-) -> Result<(), ConfigError> {
-    let refuse = |keys: &[&str], problem: String, hint: String| {
-        Err(file.wrong(&of_sink(id, keys), format!("sink `{id}`: {problem}"), vec![hint]))
-    };
-    let given: [(&str, &str, Vec<&str>); 2] = [
-        ("dir", "dirs", section.dirs.keys().map(String::as_str).collect()),
-        ("secret", "secrets", section.secrets.keys().map(String::as_str).collect()),
-    ];
-    for (kind, table, given) in given {
-        let mut asked: Vec<&str> =
-            description.grants.iter().filter(|grant| grant.kind == kind).map(|grant| grant.name.as_str()).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        if let Some(missing) = asked.iter().find(|name| !given.contains(name)) {
-            let reason = description
-                .grants
-                .iter()
-                .find(|grant| grant.kind == kind && grant.name == **missing)
-                .map_or("", |grant| grant.reason.as_str());
-            let value = if kind == "dir" { "\"PATH\"" } else { "{ env = \"NAME\" }" };
-            let problem = format!("the plugin {} asks for the {kind} `{missing}`: {reason}", description.name);
-            let hint = format!("add {missing} = {value} to [{}]", of_sink(id, &[table]).join("."));
-            return refuse(&[table], problem, hint);
-        }
-        if let Some(extra) = given.iter().find(|name| !asked.contains(name)) {
-            let problem = format!("the plugin {} does not ask for a {kind} `{extra}`", description.name);
-            let hint = if asked.is_empty() { format!("it asks for no {kind}") } else { suggest(extra, &asked) };
-            return refuse(&[table, extra], problem, hint);
-        }
-    }
-    for (name, source) in &section.secrets {
-        match source {
-            SecretSource::Env(variable) if std::env::var_os(variable).is_none() => {
-                let problem = format!("the secret `{name}` is not there: the environment has no variable {variable}");
-                return refuse(&["secrets", name], problem, "set it for this process".to_owned());
-            }
-            SecretSource::File { path, .. } => {
-                if let Err(error) = tidegate_wasm::open_file(path) {
-                    let problem = format!("the secret `{name}` cannot be read from {}: {error}", path.display());
-                    let hint = "put the secret there, readable for this user";
-                    return refuse(&["secrets", name], problem, hint.to_owned());
-                }
-            }
-            SecretSource::Env(_) => {}
-        }
-    }
-    Ok(())
 }
 
 type Problem = (String, Vec<String>);

@@ -111,15 +111,14 @@ impl Plugins {
     pub(crate) fn list(&self) -> Vec<QuarantineView> {
         let mut views: Vec<QuarantineView> = Vec::new();
         for (sink, (tenant, digest)) in self.0.iter() {
-            let known = views.iter_mut().find(|view| view.digest == *digest && view.tenant == tenant.name());
+            let known = views.iter().position(|view| view.digest == *digest && view.tenant == tenant.name());
             match known {
-                Some(view) if view.sinks.len() < TOLD => view.sinks.push(sink.clone()),
-                Some(_) => {}
+                Some(at) if views[at].sinks.len() < TOLD => views[at].sinks.push(sink.clone()),
                 None if views.len() < TOLD => {
                     let found = tenant.quarantined().into_iter().find(|quarantined| quarantined.digest == *digest);
                     views.extend(found.map(|quarantined| view(sink, quarantined)));
                 }
-                None => break,
+                Some(_) | None => {}
             }
         }
         views
@@ -159,10 +158,8 @@ impl Plugins {
     }
 
     fn with(&self, tenant: &str, digest: &str) -> BTreeSet<&SinkId> {
-        let of = |(sink, (whose, file)): &(&'_ SinkId, &'_ (Tenant, String))| {
-            (whose.name() == tenant && file == digest).then_some(*sink)
-        };
-        self.0.iter().filter_map(|entry| of(&entry)).collect()
+        let same = |(whose, file): &(Tenant, String)| whose.name() == tenant && file == digest;
+        self.0.iter().filter(|(_, plugin)| same(plugin)).map(|(sink, _)| sink).collect()
     }
 }
 

@@ -1,9 +1,10 @@
 //! What an operator gives a plugin, and which part of it each role gets.
 
+pub(crate) mod check;
 pub(crate) mod dir;
 pub(crate) mod place;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::{Description, GrantRequest, IntentLog, Role};
 
 use crate::error::WasmError;
+use crate::grants::check::{GrantKind, GrantProblem, GrantedNames, compare_grants};
 use crate::grants::dir::DirGrant;
 use crate::grants::place::{HttpGrant, TcpGrant};
 use crate::host::ledger::Ledger;
@@ -98,9 +100,6 @@ fn overlap(one: &Path, other: &Path) -> bool {
     }
 }
 
-const DIR: &str = "dir";
-const SECRET: &str = "secret";
-
 /// Grants of one sink, checked against what the plugin asks for.
 pub(crate) struct Grants {
     options: BindOptions,
@@ -143,30 +142,18 @@ impl Grants {
 
     /// Checks that operator and plugin mean the same names. Changes nothing.
     pub(crate) fn check(options: &BindOptions, description: &Description, plugin: &str) -> Result<(), WasmError> {
-        let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
-        for request in &description.grants {
-            let given = match request.kind.as_str() {
-                DIR => options.dirs.contains_key(&request.name),
-                SECRET => options.secrets.contains_key(&request.name),
-                // Asked for in vain; the plugin finds it denied when it tries.
-                _ => true,
-            };
-            if !given {
-                let GrantRequest { kind, name, reason, .. } = request;
-                return refuse(format!("the plugin {plugin} needs {kind} `{name}` ({reason}); add it under `{kind}s`"));
-            }
-        }
-        let given = options.dirs.keys().map(|name| (DIR, name));
-        for (kind, name) in given.chain(options.secrets.keys().map(|name| (SECRET, name))) {
-            let asked: BTreeSet<&str> =
-                description.grants.iter().filter(|g| g.kind == kind).map(|g| g.name.as_str()).collect();
-            if !asked.contains(name.as_str()) {
-                let asked = asked.into_iter().collect::<Vec<_>>().join(", ");
-                let asked = if asked.is_empty() { "nothing of that kind" } else { &asked };
-                return refuse(format!("the plugin {plugin} does not ask for {kind} `{name}`; it asks for {asked}"));
-            }
-        }
-        Ok(())
+        let given = GrantedNames::default()
+            .with(GrantKind::Dir, options.dirs.keys())
+            .with(GrantKind::Tcp, options.tcp.keys())
+            .with(GrantKind::Http, options.http.keys())
+            .with(GrantKind::Secret, options.secrets.keys());
+        let Some(problem) = compare_grants(description, &given).into_iter().next() else { return Ok(()) };
+        let asked = match &problem {
+            GrantProblem::NotAsked { asked, .. } if asked.is_empty() => "; it asks for nothing of that kind".to_owned(),
+            GrantProblem::NotAsked { asked, .. } => format!("; it asks for {}", asked.join(", ")),
+            GrantProblem::Missing { .. } | GrantProblem::NoSuchKind { .. } => String::new(),
+        };
+        Err(WasmError::Grant { sink: options.sink.clone(), detail: format!("the plugin {plugin} {problem}{asked}") })
     }
 
     pub(crate) fn plugin(&self) -> &str {
@@ -186,8 +173,8 @@ impl Grants {
         let asks = |kind: &str, name: &str| {
             self.requests.iter().any(|request| request.role == role && request.kind == kind && request.name == name)
         };
-        let dirs = self.options.dirs.iter().filter(|(name, _)| asks(DIR, name));
-        let secrets = self.options.secrets.iter().filter(|(name, _)| asks(SECRET, name));
+        let dirs = self.options.dirs.iter().filter(|(name, _)| asks(GrantKind::Dir.as_str(), name));
+        let secrets = self.options.secrets.iter().filter(|(name, _)| asks(GrantKind::Secret.as_str(), name));
         let name = match role {
             Role::Writer => "writer",
             Role::Committer => "committer",

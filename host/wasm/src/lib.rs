@@ -86,6 +86,9 @@ pub use confine::ConfinementPolicy;
 pub use error::{AdmitError, WasmError};
 pub use files::open_file;
 pub use grants::BindOptions;
+pub use grants::check::{
+    GrantKind, GrantProblem, GrantedNames, compare_grants, imports_not_asked_for, requests_not_imported,
+};
 pub use grants::dir::DirGrant;
 pub use grants::place::{HttpAuth, HttpGrant, TcpGrant, TlsStart, Trust};
 pub use host::log::{LogLevel, LogLine, LogSink, TracingLog};

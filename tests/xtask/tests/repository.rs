@@ -272,3 +272,75 @@ fn nothing_is_left_to_be_done_in_the_code() {
     }
     none("left for later", &broken);
 }
+
+/// Lists of exceptions from a rule, in the files that say them.
+const WAIVERS: [&str; 7] = ["ignore", "exceptions", "skip", "skip-tree", "allow-git", "allow-org", "ignore-advisories"];
+
+/// Entries of such lists that have no reason with a date (`2026-08-21`) in the comment above them or in themselves.
+fn waivers_without_reason(name: &str, text: &str) -> Vec<String> {
+    let dated = |text: &str| {
+        let day = |word: &str| {
+            let parts: Vec<_> = word.split('-').collect();
+            let number = |part: &&str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+            parts.iter().map(|part| part.len()).eq([4, 2, 2]) && parts.iter().all(number)
+        };
+        let words: Vec<_> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+        // A reason has more words than its date.
+        words.iter().any(|word| day(word)) && words.iter().filter(|word| word.len() > 2).count() >= 5
+    };
+    let (mut broken, mut about, mut inside) = (Vec::new(), String::new(), false);
+    for (number, line) in text.lines().enumerate() {
+        let trimmed = line.trim();
+        let begun = trimmed.split_once('=').is_some_and(|(key, value)| {
+            WAIVERS.contains(&key.trim().trim_matches('"')) && value.trim_start().starts_with('[')
+        });
+        let entries = if begun { trimmed.split_once('[').map_or("", |(_, rest)| rest) } else { trimmed };
+        inside |= begun;
+        let entry = inside && entries.contains(['"', '{']);
+        if trimmed.starts_with('#') {
+            about.push_str(trimmed);
+        } else {
+            if entry && !dated(&format!("{about} {line}")) {
+                broken.push(format!("{name}:{}: {trimmed}", number + 1));
+            }
+            about.clear();
+        }
+        inside &= !entries.trim_end_matches(',').ends_with(']');
+    }
+    broken
+}
+
+#[test]
+fn a_waiver_has_a_reason_and_a_date() {
+    let mut broken = Vec::new();
+    let mut judged = 0;
+    for (name, text) in texts() {
+        let file = name.rsplit('/').next().unwrap_or_default();
+        if ["deny.toml", "audit.toml"].contains(&file) {
+            judged += 1;
+            broken.extend(waivers_without_reason(&name, &text));
+        }
+        // Who passes it on a command line says it where nobody looks.
+        if name == ".ci/run" {
+            let flags = text.lines().filter(|line| line.contains("--ignore") && line.contains("audit"));
+            broken.extend(flags.map(|line| format!("{name}: {}", line.trim())));
+        }
+    }
+    assert!(judged > 0, "deny.toml was not found");
+    none("waivers without a reason and a date above them", &broken);
+}
+
+#[test]
+fn a_waiver_without_reason_or_date_is_found() {
+    let found = |text: &str| waivers_without_reason("x", text).len();
+    let reason = "# No fix is out, and nothing here calls it; look again 2026-08-21.";
+    assert_eq!(found("[advisories]\nignore = []\n"), 0);
+    assert_eq!(found("[advisories]\nignore = [\"RUSTSEC-2026-0001\"]\n"), 1);
+    assert_eq!(found("[advisories]\nignore = [\n  \"RUSTSEC-2026-0001\",\n]\n"), 1);
+    assert_eq!(found(&format!("[advisories]\nignore = [\n  {reason}\n  \"RUSTSEC-2026-0001\",\n]\n")), 0);
+    assert_eq!(found(&format!("[advisories]\n{reason}\nignore = [\"RUSTSEC-2026-0001\"]\n")), 0);
+    assert_eq!(found(&format!("ignore = [\n  {reason}\n  \"A\",\n  \"B\",\n]\n")), 1, "each has its own");
+    assert_eq!(found("ignore = [\n  # 2026-08-21\n  \"A\",\n]\n"), 1, "a date alone is no reason");
+    assert_eq!(found("ignore = [\n  # Nothing here calls it, ever.\n  \"A\",\n]\n"), 1, "no date");
+    assert_eq!(found("[licenses]\nallow = [\n  \"MIT\",\n]\n"), 0, "that is no waiver");
+}

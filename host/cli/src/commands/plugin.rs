@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tidegate_server::{Description, Encoding, Inspection, SinkId, quarantine};
+use tidegate_server::{
+    Description, Encoding, Inspection, Role, SinkId, imports_not_asked_for, quarantine, requests_not_imported,
+};
 
 use super::{Outcome, host, load};
 use crate::args::{InspectArgs, PluginCommand, QuarantineArgs};
@@ -70,6 +72,10 @@ fn json(inspection: &Inspection) -> Value {
         "digest": inspection.digest,
         "bytes": inspection.bytes,
         "imports": inspection.imports,
+        "imports-not-asked-for": inspection.description.as_ref().ok().map(|description| {
+            let lone = imports_not_asked_for(&inspection.imports, description);
+            lone.into_iter().map(|(import, kind)| json!({"import": import, "kind": kind.as_str()})).collect::<Vec<_>>()
+        }),
         "exports": inspection.exports,
         "admitted": inspection.description.is_ok(),
         "refused": inspection.description.as_ref().err().map(ToString::to_string),
@@ -99,14 +105,45 @@ fn text(inspection: &Inspection) -> String {
         format!("interface  tidegate:sink@{interface}"),
     ];
     if let Ok(description) = &inspection.description {
-        lines.extend(describe(description));
+        lines.extend(describe(description, &inspection.imports));
     }
     lines.push("imports".to_owned());
-    lines.extend(inspection.imports.iter().map(|name| format!("  {}", one_line(name))));
+    let description = inspection.description.as_ref().ok();
+    let lone = description.map(|description| imports_not_asked_for(&inspection.imports, description));
+    for name in &inspection.imports {
+        let kind = lone.iter().flatten().find(|(import, _)| import == name).map(|(_, kind)| kind);
+        let mark = kind.map(|kind| format!("  (asks for no {kind}: every use is denied)")).unwrap_or_default();
+        lines.push(format!("  {}{mark}", one_line(name)));
+    }
     lines.join("\n") + "\n"
 }
 
-fn describe(description: &Description) -> Vec<String> {
+/// What the plugin asks for, by role, and the budgets below which it does not work.
+fn asked_for(description: &Description, imports: &[String]) -> Vec<String> {
+    let idle = requests_not_imported(imports, description);
+    let mut lines =
+        vec![if description.grants.is_empty() { "grants     none asked for" } else { "grants asked for" }.to_owned()];
+    for role in [Role::Writer, Role::Committer, Role::Janitor] {
+        let of_role: Vec<_> = description.grants.iter().filter(|grant| grant.role == role).collect();
+        if !of_role.is_empty() {
+            lines.push(format!("  as {role}"));
+        }
+        for grant in of_role {
+            let mark = if idle.contains(&grant) { "  (it imports nothing that could use it)" } else { "" };
+            let (kind, name, reason) = (one_line(&grant.kind), one_line(&grant.name), one_line(&grant.reason));
+            lines.push(format!("    {kind} `{name}`: {reason}{mark}"));
+        }
+    }
+    if !description.needs.is_empty() {
+        lines.push("needs at least".to_owned());
+        lines.extend(
+            description.needs.iter().map(|need| format!("  {} {}", one_line(&need.budget), count(need.at_least))),
+        );
+    }
+    lines
+}
+
+fn describe(description: &Description, imports: &[String]) -> Vec<String> {
     let abilities = &description.abilities;
     let yes = |can: bool| if can { "yes" } else { "no" };
     let mut lines = vec![
@@ -129,16 +166,7 @@ fn describe(description: &Description) -> Vec<String> {
     if let Some(names) = abilities.names_per_day {
         lines.push(format!("  new names a day at most             {}", count(names)));
     }
-    lines.push(if description.grants.is_empty() { "grants     none asked for" } else { "grants asked for" }.to_owned());
-    for grant in &description.grants {
-        lines.push(format!(
-            "  {} `{}` for the {}: {}",
-            one_line(&grant.kind),
-            one_line(&grant.name),
-            grant.role,
-            one_line(&grant.reason)
-        ));
-    }
+    lines.extend(asked_for(description, imports));
     let schema: Value = serde_json::from_str(&description.config_schema).unwrap_or_default();
     if let Some(properties) = schema["properties"].as_object().filter(|properties| !properties.is_empty()) {
         lines.push("configuration".to_owned());

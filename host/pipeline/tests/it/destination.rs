@@ -24,6 +24,8 @@ pub(crate) enum Mischief {
     Hang,
     /// Break the host's own code around the call.
     Panic,
+    /// Make no instance: the plugin is in quarantine.
+    Quarantine,
 }
 
 /// What it holds, and how it is told to behave.
@@ -146,7 +148,10 @@ impl Plugin for MemoryPlugin {
     }
     fn committer(&self) -> BoxFuture<'_, Result<Box<dyn Committer>, CallFault>> {
         let committer = Other(self.destination.clone());
-        Box::pin(async move { Ok(Box::new(committer) as Box<dyn Committer>) })
+        Box::pin(async move {
+            before(Call::Instantiate, &self.destination.mischief(Call::Instantiate)).await?;
+            Ok(Box::new(committer) as Box<dyn Committer>)
+        })
     }
     fn janitor(&self) -> BoxFuture<'_, Result<Box<dyn Janitor>, CallFault>> {
         let janitor = Other(self.destination.clone());
@@ -169,6 +174,7 @@ async fn before(call: Call, mischief: &Mischief) -> Result<(), CallFault> {
         Mischief::Hang => std::future::pending().await,
         Mischief::Panic => panic!("as scripted"),
         Mischief::Trap => Err(fault(call, FaultKind::Trap)),
+        Mischief::Quarantine => Err(fault(call, FaultKind::Quarantined)),
         Mischief::Error(kind) => Err(error(call, *kind)),
         Mischief::None | Mischief::LoseAnswer | Mischief::Outcome(_) => Ok(()),
     }

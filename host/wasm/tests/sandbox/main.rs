@@ -1,6 +1,7 @@
 //! The sandbox from outside: through `Runtime`, `Admitted` and the plugin trait.
 
 mod admission;
+mod advisories;
 mod faults;
 mod files;
 mod hostile;

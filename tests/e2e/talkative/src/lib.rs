@@ -72,6 +72,8 @@ impl Sink for Talkative {
     fn commit(&mut self, ctx: &Ctx, _: &[Part], committables: &[Committable]) -> Result<Vec<Outcome>, Error> {
         tell(ctx, "commit")?;
         let output = ctx.dir("output")?;
+        // For as long as the test wants it.
+        assert!(output.open_dir("_break").is_err(), "it was told to break off");
         let publish = |committable: &Committable| {
             let short = &committable.part.short;
             match output.rename(&format!("_{short}"), &output, &format!("{short}.jsonl")) {

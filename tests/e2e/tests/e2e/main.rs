@@ -12,6 +12,7 @@ mod lost_state;
 mod moving;
 mod orphans;
 mod places;
+mod quarantine;
 mod readers;
 mod rescale;
 mod savepoints;

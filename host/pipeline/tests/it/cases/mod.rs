@@ -1,5 +1,6 @@
 mod commits;
 mod dead_letter;
+mod faults;
 mod hostile;
 mod operators;
 mod runs;

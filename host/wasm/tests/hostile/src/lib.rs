@@ -135,6 +135,65 @@ fn unreachable() -> ! {
     std::process::abort()
 }
 
+/// What instructions come to that a compiler once got wrong; operands that it cannot know beside ones that it can.
+#[cfg(target_arch = "wasm32")]
+#[target_feature(enable = "simd128")]
+fn vectors(at: *mut f64) -> String {
+    use core::arch::wasm32::*;
+    use std::hint::black_box;
+    // SAFETY: the last eight bytes of a page that was added for this and is nobody else's.
+    let (splat, signed) = unsafe {
+        at.write_volatile(-2.0);
+        (f64x2_splat(*at), 1.5f64.copysign(*at))
+    };
+    let bytes = black_box(u8x16(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+    let swizzled = i8x16_swizzle(bytes, u8x16(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 255, 16));
+    let same = v128_bitselect(bytes, bytes, black_box(i64x2_splat(0x0f0f)));
+    let shifted = i64x2_shr(i64x2(-8, i64::MIN), 1);
+    let all = i64x2_shr(black_box(i64x2(-8, i64::MIN)), 63);
+    let chosen = if black_box(true) { bytes } else { swizzled };
+    format!(
+        "{} {} {signed} {:x} {:x} {:x} {} {} {} {:x} {}",
+        f64x2_extract_lane::<0>(splat),
+        f64x2_extract_lane::<1>(splat),
+        u64x2_extract_lane::<0>(swizzled),
+        u64x2_extract_lane::<1>(swizzled),
+        u64x2_extract_lane::<1>(same),
+        i64x2_extract_lane::<0>(shifted),
+        i64x2_extract_lane::<1>(shifted),
+        i64x2_extract_lane::<0>(all) + i64x2_extract_lane::<1>(all),
+        u64x2_extract_lane::<0>(chosen),
+        black_box(-7i64) / 2 + i64::from(black_box(-1i32) / 3),
+    )
+}
+
+#[cfg(target_arch = "wasm32")]
+fn instructions() -> String {
+    let page = core::arch::wasm32::memory_grow(0, 1);
+    vectors(((page + 1) * 65_536 - 8) as *mut f64)
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn instructions() -> String {
+    String::new()
+}
+
+#[cfg(target_arch = "wasm32")]
+fn end_of_memory() -> usize {
+    core::arch::wasm32::memory_size(0) * 65_536
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+fn end_of_memory() -> usize {
+    usize::MAX
+}
+
+/// Where there is no memory.
+fn read_at(address: usize) -> u8 {
+    // SAFETY: there is no memory there, so this ends the instance before anything is read.
+    unsafe { std::ptr::read_volatile(std::hint::black_box(address) as *const u8) }
+}
+
 fn misbehave(ctx: &Ctx) -> Result<Position, Error> {
     match word(ctx) {
         "loop" => loop {
@@ -203,6 +262,9 @@ fn misbehave(ctx: &Ctx) -> Result<Position, Error> {
             let up = std::fs::read("output/../../../../etc/passwd").is_err();
             position(format!("env={env} args={args} stdin={stdin} tcp={tcp:?} dns={dns} file={file} up={up}"))
         }
+        "instructions" => position(instructions()),
+        "beyond" => position(vec![read_at(end_of_memory())]),
+        "far-beyond" => position(vec![read_at(usize::MAX)]),
         "big-answer" => position(vec![0; 100 << 20]),
         "long-error" => Err(Error::permanent("code\n", format!("line\nbreak {}", "y".repeat(1 << 20)))),
         "count" => position(format!("{}", CALLS.fetch_add(1, Ordering::Relaxed))),

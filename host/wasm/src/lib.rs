@@ -27,6 +27,12 @@
 //! plugin or not. After a trap, an overdrawn budget, a timeout or a call whose future was dropped, the Store is dropped.
 //! Closing runs no code of the plugin.
 //!
+//! **Faults.** Each names plugin, tenant, call, budget and who is to blame. After one that is the plugin's the next instance
+//! waits, doubling, and after several none is made ([`FaultRules`], [`Tenant::quarantined`]) until a cool-down is over and one
+//! instance has answered on trial, or somebody lifts it. That is counted per [`Tenant`] and file, over all sinks and roles.
+//! What a plugin answers is no fault, and what its destination does is not counted. A panic of the host's own code ends
+//! the instance under which it happened.
+//!
 //! **What a plugin says** is bounded and escaped, and the secrets it revealed and the host paths of its directories are
 //! replaced in logs, metrics and messages. A committable or writer state that contains a revealed secret is refused.
 //! That stops carelessness; a plugin that encodes a secret first can get it past, and values of less than four bytes are

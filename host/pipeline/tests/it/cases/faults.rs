@@ -38,7 +38,7 @@ struct Outcome {
 
 /// Runs into a destination whose calls are scripted.
 async fn into(script: impl IntoIterator<Item = (Call, Vec<Mischief>)>) -> Outcome {
-    let (destination, log, lines) = (Destination::default(), MemoryLog::default(), Lines::new(1, 60));
+    let (destination, log, lines) = (Destination::default(), MemoryLog::default(), Lines::new(1, 2000));
     script.into_iter().for_each(|(call, mischief)| destination.script(call, mischief));
     let told = Arc::new(Told::default());
     let pipeline = pipeline(lines.clone(), 1, vec![sink("out", destination.plugin(), 1)]);

@@ -3,6 +3,7 @@
 //! After a fault the instance is dropped and the next call gets a fresh one. A call that is under way when the run ends
 //! is waited for, so that a later run of this process never has two commits of the same epoch on the way.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +65,12 @@ pub struct Callee {
     pub label: String,
     /// Who pays for it.
     pub tenant: Option<String>,
+}
+
+impl fmt::Display for Callee {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.label)
+    }
 }
 
 impl Callee {

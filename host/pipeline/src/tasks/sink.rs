@@ -294,8 +294,7 @@ impl SinkTask {
         }
         if !was_kept && !self.rejects_in_prepare.swap(true, Ordering::Relaxed) {
             // The rows are gone; the next run keeps them.
-            let message =
-                format!("{} rejects rows in prepare; reading them again to keep their bytes", self.plugin.label);
+            let message = format!("{} rejects rows in prepare; reading them again to keep their bytes", self.plugin);
             return Err(Stop::Lost(TaskFailure::Host(message)));
         }
         let rows = rows_of(&prepared.rejects, &part.kept)

@@ -309,6 +309,7 @@ fn keys_for_machines_have_one_spelling() {
     assert!(run[0]["guarantee"]["survives-second-host"].is_boolean(), "{run:?}");
     assert_eq!(run.last().unwrap()["progress"]["epochs-committed"], run.last().unwrap()["progress"]["epochs-sealed"]);
     assert!(inspected[0]["description"]["abilities"]["atomic-scope"].is_string(), "{inspected:?}");
+    assert_eq!(inspected[0]["imports-not-asked-for"], serde_json::json!([]), "it imports no more than it asks for");
     let text = format!("{run:?}{}", inspected[0]["description"]["abilities"]);
     assert!(!text.contains("_scope") && !text.contains("_second"), "{text}");
 }

@@ -2,7 +2,10 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use tidegate_wasm::{AdmitError, Runtime, RuntimeOptions, builtin, inspect};
+use tidegate_protocol::plugin::GrantRequest;
+use tidegate_wasm::{
+    AdmitError, GrantKind, Runtime, RuntimeOptions, builtin, imports_not_asked_for, inspect, requests_not_imported,
+};
 
 use crate::support::runtime;
 
@@ -259,6 +262,17 @@ fn inspecting_shows_what_a_plugin_is() {
     let other = inspect("x.wasm", &component("(component)")).unwrap();
     assert_eq!(other.interface, None);
     assert!(other.description.is_err());
+}
+
+/// Languages with a runtime of their own import what that runtime knows; Rust's does, when a program names a socket once.
+#[test]
+fn h31_imports_for_which_a_plugin_asks_for_nothing_are_marked() {
+    let hostile = crate::support::hostile();
+    let imports = hostile.imports();
+    let lone = imports_not_asked_for(&imports, hostile.description());
+    assert!(lone.iter().any(|(import, kind)| import.starts_with("wasi:sockets/tcp@") && *kind == GrantKind::Tcp));
+    assert!(lone.iter().all(|(_, kind)| *kind == GrantKind::Tcp), "it asks for a directory and a secret: {lone:?}");
+    assert_eq!(requests_not_imported(&imports, hostile.description()), Vec::<&GrantRequest>::new());
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn h09_a_quarantine_is_told_and_listed_and_when_it_is_lifted_everything_is_commi
     let scene = scene();
     scene.tidegate(&["plugin", "quarantine", "pipeline.toml"]).expect(0).says(&["not running"]);
     let mut running = scene.start(&[]);
-    running.hear("sink `out`: the plugin talkative");
+    running.hear("warning: sink `out`: the plugin talkative");
     let listed = quarantined(&scene);
     let [plugin] = &listed[..] else { panic!("{listed:?}") };
     assert_eq!((plugin["sinks"][0].as_str(), plugin["faults"].as_u64()), (Some("out"), Some(5)), "{plugin}");
@@ -37,7 +37,7 @@ fn h09_a_quarantine_is_told_and_listed_and_when_it_is_lifted_everything_is_commi
     std::fs::remove_dir(scene.path("out/_break")).expect("it is there");
     let lift = ["plugin", "quarantine", "pipeline.toml", "--lift", "--sink", "out"];
     scene.tidegate(&lift).expect(0).says(&["lifted the quarantine of 1 plugin"]);
-    running.hear("sink `out`: the quarantine of the plugin talkative");
+    running.hear("warning: sink `out`: the quarantine of the plugin talkative");
     until("nothing is in quarantine", || quarantined(&scene).is_empty());
     running.end().expect(0);
     scene.expect_rows("out", &numbered(0..300));

@@ -68,7 +68,7 @@ impl Command {
             Command::Run(args) => args.output.json,
             Command::Validate(args) => args.output.json,
             Command::Ledger(args) => args.output.json,
-            Command::Config(ConfigCommand::Reference) => false,
+            Command::Config(ConfigCommand::Reference(_)) => false,
             Command::Plugin(PluginCommand::Inspect(args)) => args.output.json,
             Command::Plugin(PluginCommand::Quarantine(args)) => args.output.json,
             Command::Checkpoint(CheckpointCommand::List(args) | CheckpointCommand::Verify(args)) => args.output.json,
@@ -89,7 +89,14 @@ impl Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Print every table and key with type, default and meaning, as comments of a TOML file
-    Reference,
+    Reference(ReferenceArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReferenceArgs {
+    /// Of host files instead of pipeline files
+    #[arg(long)]
+    pub(crate) host: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -150,7 +157,7 @@ pub(crate) enum SavepointCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum OrphansCommand {
     /// List what is staged and no retained record explains, how old it is and why it can be given back or not
-    List(FileArgs),
+    List(OrphansArgs),
     /// Give back what carries our name and an older run's, and no retained record names
     ///
     /// Only while the pipeline is not running. Doing it again changes nothing more.
@@ -173,10 +180,23 @@ pub(crate) struct SavepointArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct OrphansArgs {
+    /// The pipeline file
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct AbandonArgs {
     /// The pipeline file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     /// At this sink only
     #[arg(long, value_name = "SINK")]
     pub(crate) sink: Option<SinkId>,
@@ -241,6 +261,8 @@ pub(crate) struct ReplayArgs {
     /// The pipeline file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     /// Read the letters in this directory instead of that of the dead-letter sink
     #[arg(long, value_name = "DIR")]
     pub(crate) from: Option<PathBuf>,
@@ -259,6 +281,7 @@ impl ReplayArgs {
     pub(crate) fn run(&self) -> RunArgs {
         RunArgs {
             file: self.file.clone(),
+            host: self.host.clone(),
             from: None,
             accept: Vec::new(),
             decision_id: None,
@@ -288,11 +311,22 @@ pub(crate) struct FileArgs {
     pub(crate) output: OutputArgs,
 }
 
+/// Whose budgets count.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct HostArgs {
+    /// The host file: what the process gives to the plugins of its tenants (`tidegate config reference --host`); without it,
+    /// the file that TIDEGATE_HOST names, if any
+    #[arg(long = "host", value_name = "HOST.toml")]
+    pub(crate) host_file: Option<PathBuf>,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {
     /// The pipeline file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     /// Ask the destinations, too: whether they can be reached and written to; changes nothing there
     #[arg(long)]
     pub(crate) connect: bool,
@@ -326,6 +360,8 @@ pub(crate) struct RunArgs {
     /// The pipeline file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) host: HostArgs,
     /// Go back to this savepoint or epoch, once
     #[arg(long, value_name = "SAVEPOINT|EPOCH")]
     pub(crate) from: Option<String>,

@@ -54,8 +54,12 @@ fn dispatch(cli: &Cli) -> commands::Outcome {
     match &cli.command {
         Command::Run(args) => commands::run::run(args),
         Command::Validate(args) => commands::validate::run(args),
-        Command::Config(ConfigCommand::Reference) => {
-            output::print(&tidegate_server::config::reference());
+        Command::Config(ConfigCommand::Reference(args)) => {
+            let text = match args.host {
+                true => tidegate_server::config::host_reference(),
+                false => tidegate_server::config::reference(),
+            };
+            output::print(&text);
             Ok(Exit::Done)
         }
         Command::Plugin(command) => commands::plugin::run(command),

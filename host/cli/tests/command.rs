@@ -36,7 +36,10 @@ impl Place {
         let mut command = Command::new("env");
         command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_tidegate")]);
         command.args(arguments).current_dir(self.path()).stdin(Stdio::null());
-        command.env("TIDEGATE_CACHE_DIR", self.path().join("cache")).env_remove("TIDEGATE_LOG");
+        command
+            .env("TIDEGATE_CACHE_DIR", self.path().join("cache"))
+            .env_remove("TIDEGATE_LOG")
+            .env_remove("TIDEGATE_HOST");
         command
     }
 
@@ -112,6 +115,43 @@ fn wrong_command_lines_and_files_end_with_2_and_a_hint() {
     let help = place.tidegate(&["--help"]);
     assert_eq!(help.status.code(), Some(0));
     assert!(String::from_utf8(help.stdout).unwrap().contains("Exit codes:"));
+}
+
+#[test]
+fn a_host_file_is_given_by_option_or_environment_and_says_who_is_a_tenant() {
+    let place = Place::new("seed = 1\nrows = 10");
+    let write = |name: &str, text: &str| std::fs::write(place.path().join(name), text).unwrap();
+    write("good.toml", "[tenants.default]\n");
+    write("other.toml", "[tenants.acme]\n");
+    write("small.toml", "[host]\nmemory = \"512MiB\"\n[tenants.default]\n");
+    write("full.toml", "[host]\ncpu-millis = 100\n[tenants.a]\ncpu-millis = 60\n[tenants.b]\ncpu-millis = 50\n");
+    for (host, words) in [
+        (
+            "other.toml",
+            "error: the pipeline names no tenant, and other.toml has no tenant `default`\nhint: known are: `acme`",
+        ),
+        (
+            "small.toml",
+            "of `memory` up to 768 MiB are needed, and tenant `default` has 512 MiB\nhint: sink `out`: 3 instances",
+        ),
+        (
+            "full.toml",
+            "full.toml:3:2: `cpu-millis` of all tenants comes to 110 (a 60, b 50); [host] has 100\nhint: lower",
+        ),
+        ("none.toml", "none.toml: cannot read the host file"),
+    ] {
+        for output in [
+            place.tidegate(&["validate", "p.toml", "--host", host]),
+            place.command(&["run", "p.toml"]).env("TIDEGATE_HOST", host).output().unwrap(),
+        ] {
+            assert_eq!(output.status.code(), Some(2), "{host}: {}", talk(&output));
+            assert!(talk(&output).replace("p.toml:1:2: ", "").contains(words), "{host}: {}", talk(&output));
+        }
+    }
+    let output =
+        place.command(&["run", "p.toml", "--host", "good.toml"]).env("TIDEGATE_HOST", "none.toml").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", talk(&output));
+    assert_eq!(place.rows(), 10);
 }
 
 #[test]

@@ -14,12 +14,17 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn the_committed_reference_is_what_the_code_says() {
-    let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/config-reference.toml");
-    let now = text(&tidegate(Path::new("."), &["config", "reference"]).stdout);
-    let same = std::fs::read_to_string(&committed).is_ok_and(|committed| committed == now);
-    let command = "cargo run -- config reference > host/cli/docs/config-reference.toml";
-    assert!(same, "{} is out of date; make it again with:\n  {command}", committed.display());
+fn the_committed_references_are_what_the_code_says() {
+    for (file, arguments) in [
+        ("docs/config-reference.toml", &["config", "reference"][..]),
+        ("docs/host-reference.toml", &["config", "reference", "--host"]),
+    ] {
+        let committed = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+        let now = text(&tidegate(Path::new("."), arguments).stdout);
+        let same = std::fs::read_to_string(&committed).is_ok_and(|committed| committed == now);
+        let command = format!("cargo run -- {} > host/cli/{file}", arguments.join(" "));
+        assert!(same, "{} is out of date; make it again with:\n  {command}", committed.display());
+    }
 }
 
 #[test]

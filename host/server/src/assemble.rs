@@ -17,8 +17,7 @@ use tidegate_protocol::ids::{SinkId, SourceId};
 use tidegate_protocol::plugin::Plugin;
 
 use crate::config::{
-    CheckpointSection, Compression, Format, LimitsSection, OnBadRow, OnLostRows, PipelineFile, RowFormat, SourceKind,
-    SourceSection,
+    CheckpointSection, Compression, Format, OnBadRow, OnLostRows, PipelineFile, RowFormat, SourceKind, SourceSection,
 };
 use crate::edits::SinkNow;
 use crate::encodings::{self, Encodings};
@@ -68,6 +67,7 @@ pub fn assemble(host: &Host, file: &PipelineFile) -> Result<Assembled, ServerErr
         let built = build(file, section).map_err(|error| ServerError::of_source(file, id, error))?;
         sources.insert(id.clone(), built);
     }
+    host.check_tenant(file)?;
     let mut sinks = BTreeMap::new();
     for (id, section, _) in file.all_sinks() {
         let admission = host.admit(file, &id, section)?;
@@ -300,10 +300,7 @@ fn times(file: &PipelineFile) -> Times {
 
 /// What the longest call of any sink may take.
 fn call_timeout(file: &PipelineFile) -> Duration {
-    let longest = file.all_sinks().map(|(_, section, _)| {
-        let LimitsSection { call_time, .. } = section.limits;
-        call_time
-    });
+    let longest = file.all_sinks().map(|(_, section, _)| section.limits.call_time);
     longest.max().unwrap_or_default().saturating_add(CALL_GRACE)
 }
 

@@ -46,6 +46,7 @@ mod savepoint;
 mod schema;
 mod shapes;
 mod state;
+mod tenants;
 mod validate;
 
 pub use archive::{Exported, FORMAT as ARCHIVE_FORMAT, Imported, export, import};
@@ -68,7 +69,9 @@ pub use state::{
     State, Verified, verify,
 };
 pub use tidegate_wasm::worker::run_if_asked;
-pub use tidegate_wasm::{CompileLimits, ConfinementPolicy, RuntimeOptions, Worker};
+pub use tidegate_wasm::{
+    CompileLimits, ConfinementPolicy, HostLimits, RuntimeOptions, Tenant, TenantLimits, TenantUsage, Worker,
+};
 pub use validate::{BlockedEpoch, StateFound, Validation, check, validate};
 
 pub use tidegate_pipeline::Control;

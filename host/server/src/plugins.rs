@@ -9,22 +9,23 @@ use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    Admitted, BindOptions, Inspection, Limits, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, Tenant,
+    AdmitError, Admitted, BindOptions, Inspection, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, Tenant,
     WasmError, Worker, builtin,
 };
 
 use crate::canonical;
-use crate::config::{PipelineFile, PluginRef, SecretSource, SinkSection, of_sink, real, suggest};
+use crate::config::{HostFile, Isolation, PipelineFile, PluginRef, SecretSource, SinkSection, of_sink, real, suggest};
 use crate::dirs;
 use crate::error::ServerError;
 use crate::grants;
 use crate::schema;
+use crate::tenants::Tenants;
 
 /// What all pipelines of a process share: the WebAssembly engine and its compile cache.
 #[derive(Clone)]
 pub struct Host {
     runtime: Arc<Runtime>,
-    tenant: Tenant,
+    tenants: Arc<Tenants>,
 }
 
 impl Host {
@@ -34,8 +35,23 @@ impl Host {
     /// # Errors
     /// The engine does not run on this machine, the cache cannot be used, or child processes cannot be started or confined.
     pub fn new(cache_dir: Option<PathBuf>) -> Result<Self, ServerError> {
+        Self::for_tenants(cache_dir, None)
+    }
+
+    /// As [`Host::new`], with the budgets and tenants of a host file. Without one every tenant that a pipeline names has
+    /// more than one pipeline needs.
+    ///
+    /// # Errors
+    /// As for [`Host::new`].
+    pub fn for_tenants(cache_dir: Option<PathBuf>, file: Option<&HostFile>) -> Result<Self, ServerError> {
         let worker = Worker::this_program().map_err(|error| ServerError::Host(error.to_string()))?;
-        Self::with(RuntimeOptions { cache_dir, worker, ..RuntimeOptions::default() })
+        let mut options = RuntimeOptions { cache_dir, worker, ..RuntimeOptions::default() };
+        if let Some(HostFile { host, .. }) = file {
+            options.host = host.limits.clone();
+            options.compile = host.compile.clone();
+            options.confinement = host.confinement;
+        }
+        Self::with_tenants(options, file)
     }
 
     /// Starts the engine as `options` say.
@@ -43,8 +59,32 @@ impl Host {
     /// # Errors
     /// As for [`Host::new`].
     pub fn with(options: RuntimeOptions) -> Result<Self, ServerError> {
+        Self::with_tenants(options, None)
+    }
+
+    /// Starts the engine as `options` say, for the tenants of a host file.
+    ///
+    /// # Errors
+    /// As for [`Host::new`].
+    pub fn with_tenants(options: RuntimeOptions, file: Option<&HostFile>) -> Result<Self, ServerError> {
         let runtime = Runtime::new(options).map_err(|error| ServerError::Host(error.to_string()))?;
-        Ok(Self { runtime, tenant: Tenant::default() })
+        Ok(Self { runtime, tenants: Arc::new(Tenants::new(file)) })
+    }
+
+    /// The tenants of this process: what each holds, has spent and was refused is in
+    /// [`Tenant::usage`](tidegate_wasm::Tenant::usage).
+    pub fn tenants(&self) -> Vec<Tenant> {
+        self.tenants.all()
+    }
+
+    /// Where the plugins of a tenant run.
+    pub fn isolation(&self, tenant: &str) -> Isolation {
+        self.tenants.isolation(tenant)
+    }
+
+    /// Refuses a pipeline whose tenant is not known, or has less than the pipeline's plugins may come to.
+    pub(crate) fn check_tenant(&self, file: &PipelineFile) -> Result<(), ServerError> {
+        Ok(self.tenants.check(file)?)
     }
 
     /// Looks at a plugin file, or at `builtin:NAME`.
@@ -72,11 +112,18 @@ impl Host {
         let refuse = |problem: String, hints: Vec<String>| {
             file.wrong(&of_sink(id, &["plugin"]), format!("sink `{id}`: {problem}"), hints)
         };
+        let tenant = self.tenants.of(file)?;
         let bytes = read(&section.plugin).map_err(|(problem, hints)| refuse(problem, hints))?;
         let admitted = self
             .runtime
-            .admit(&section.plugin.to_string(), &bytes)
-            .map_err(|error| refuse(error.to_string(), vec![]))?;
+            .admit_within(&section.plugin.to_string(), &bytes, &tenant, &section.limits)
+            .map_err(|error| match error {
+                AdmitError::Budget { budget, .. } => {
+                    let hint = format!("raise `{budget}` in [{}]", of_sink(id, &["limits"]).join("."));
+                    file.wrong(&of_sink(id, &["limits", budget]), format!("sink `{id}`: {error}"), vec![hint])
+                }
+                error => refuse(error.to_string(), vec![]),
+            })?;
         let description = admitted.description();
         let schema: Value = serde_json::from_str(&description.config_schema).map_err(|error| {
             refuse(
@@ -93,7 +140,7 @@ impl Host {
             return Err(file.wrong_in(problems).into());
         }
         let binding = binding(section, &admitted);
-        Ok(Admission { id: id.clone(), section: section.clone(), admitted, tenant: self.tenant.clone(), binding })
+        Ok(Admission { id: id.clone(), section: section.clone(), tenant, admitted, binding })
     }
 }
 
@@ -123,11 +170,13 @@ impl Admission {
         options.dirs =
             self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone().into())).collect();
         options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
-        options.limits = limits(&self.section);
+        options.limits = self.section.limits.clone();
         options.keep_out.push(file.pipeline.state.clone());
         self.admitted.bind(options).map_err(|error| {
             let problem = match error {
-                WasmError::Grant { detail, .. } => format!("sink `{}`: {detail}", self.id),
+                WasmError::Grant { detail, .. } | WasmError::Budget { detail, .. } => {
+                    format!("sink `{}`: {detail}", self.id)
+                }
                 other => format!("sink `{}`: {other}", self.id),
             };
             // What cannot be opened may be mended there; else it is what was granted that is wrong.
@@ -144,13 +193,6 @@ fn secret(source: &SecretSource) -> SecretRef {
         SecretSource::Env(name) => SecretRef::Env(name.clone()),
         SecretSource::File { path, .. } => SecretRef::File(path.clone()),
     }
-}
-
-fn limits(section: &SinkSection) -> Limits {
-    let memory = usize::try_from(section.limits.memory).unwrap_or(usize::MAX);
-    let (defaults, call_time) = (Limits::default(), section.limits.call_time);
-    // Who allows longer calls allows the plugin to compute in them.
-    Limits { memory_bytes: memory, call_time, cpu_time: defaults.cpu_time.max(call_time / 2), ..defaults }
 }
 
 /// What goes into the seal: paths as written and where they lead, secrets by reference.
@@ -204,23 +246,4 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
     // One more than is allowed, so that the engine says what is wrong with it.
     file.take(MAX_COMPONENT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
     Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    #[test]
-    fn longer_calls_may_compute_longer() {
-        let cpu_time = |call_time: &str| {
-            let text = format!(
-                "[pipeline]\nname = \"p\"\nstate = \"s\"\n[sources.g]\nkind = \"generate\"\n[sinks.out]\nplugin = \
-                 \"x.wasm\"\n[sinks.out.limits]\ncall-time = \"{call_time}\"\n"
-            );
-            let file = crate::config::parse(&text, "p.toml".as_ref(), "/b".as_ref()).unwrap();
-            super::limits(file.sinks.values().next().unwrap()).cpu_time
-        };
-        assert_eq!(cpu_time("1s"), Duration::from_secs(30));
-        assert_eq!(cpu_time("10m"), Duration::from_secs(300));
-    }
 }

@@ -286,3 +286,32 @@ async fn what_does_not_fit_inferred_columns_is_refused_before_a_run() {
         assert!(place.run(&text).await.unwrap().end != End::Finished, "{sink}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipelines_plugins_are_charged_to_its_tenant_and_give_everything_back() {
+    let mut place = Place::new();
+    let text = "[host]\nmemory = \"2GiB\"\n[tenants.acme]\n[tenants.bolt]\n";
+    let host_file = config::parse_host(text, Path::new("host.toml")).unwrap();
+    place.host = Host::with_tenants(RuntimeOptions::default(), Some(&host_file)).unwrap();
+    let of_acme = edited("name = \"rows\"", "name = \"rows\"\ntenant = \"acme\"");
+    let report = place.run(&of_acme).await.unwrap();
+    assert_eq!((&report.end, place.rows("out")), (&End::Finished, 100));
+    let tenants = place.host.tenants();
+    let [acme, bolt] = &tenants[..] else { panic!("{tenants:?}") };
+    let usage = acme.usage();
+    assert!(usage.held["instances"].most >= 3 && usage.held["memory"].most > 0, "{usage:?}");
+    assert!(!usage.cpu_time.is_zero() && usage.faults.is_empty(), "{usage:?}");
+    assert_eq!(bolt.usage().held.get("instances"), None);
+    // Threads of instances end on their own.
+    while acme.held("instances") + acme.held("memory") > 0 {
+        tokio::task::yield_now().await;
+    }
+    // Which tenant it is says nothing of the graph.
+    let of_bolt = edited("name = \"rows\"", "name = \"rows\"\ntenant = \"bolt\"\nguarantee = \"exactly-once\"");
+    assert_eq!(place.said(&of_bolt), []);
+    let more = edited("subtasks = 2", "subtasks = 2\nlimits = { memory = \"1MiB\", call-time = \"5s\" }");
+    let more = more.replace("name = \"rows\"", "name = \"rows\"\ntenant = \"acme\"");
+    let error = validate(&place.host, &place.file(&more)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("`memory` an instance begins with"), "{error}");
+}

@@ -14,12 +14,14 @@ use wasmtime::component::{Component, Resource};
 use crate::bindings::SinkPre;
 use crate::bindings::imported::types as w;
 use crate::convert;
-use crate::error::WasmError;
+use crate::error::{AdmitError, WasmError};
+use crate::footprint::{self, Footprint};
 use crate::grants::{BindOptions, Grants};
 use crate::guard::Guarded;
 use crate::host::State;
 use crate::host::rows::HostBatch;
 use crate::instance::{Guest, Instance, Stragglers};
+use crate::limits::{Limits, Unit, budget};
 use crate::runtime::{Runtime, import_names};
 use crate::screen::Outline;
 use crate::text::Redactor;
@@ -32,6 +34,7 @@ pub struct Admitted {
     _component: Arc<Component>,
     pre: SinkPre<State>,
     description: Arc<Description>,
+    footprint: Footprint,
     digest: String,
     imports: Vec<String>,
 }
@@ -42,12 +45,13 @@ impl Admitted {
         component: Arc<Component>,
         pre: SinkPre<State>,
         description: Description,
+        footprint: Footprint,
         digest: String,
         outline: Outline,
     ) -> Self {
         let imports = import_names(&outline);
         let digest = format!("sha256:{digest}");
-        Self { runtime, _component: component, pre, description: Arc::new(description), digest, imports }
+        Self { runtime, _component: component, pre, description: Arc::new(description), footprint, digest, imports }
     }
 
     /// What the plugin says of itself.
@@ -63,6 +67,21 @@ impl Admitted {
     /// Names of everything it imports, in order.
     pub fn imports(&self) -> Vec<String> {
         self.imports.clone()
+    }
+
+    /// What an instance begins with.
+    pub fn footprint(&self) -> Footprint {
+        self.footprint
+    }
+
+    /// Whether what an instance begins with, and what the plugin says that it needs, is within these limits.
+    ///
+    /// # Errors
+    /// [`AdmitError::Budget`] with both figures.
+    pub fn check_limits(&self, limits: &Limits) -> Result<(), AdmitError> {
+        let label = self.label();
+        self.footprint.check(&label, limits)?;
+        footprint::check_needs(&label, &self.description.needs, limits)
     }
 
     /// Name and version, as in messages.
@@ -81,9 +100,12 @@ impl Admitted {
     /// Gives it what one sink grants. Directories are created if missing; nothing of the plugin runs.
     ///
     /// # Errors
-    /// A grant the plugin needs is missing, one it does not ask for is given, or a directory cannot be used or reaches
-    /// what is the host's own.
+    /// A grant the plugin needs is missing, one it does not ask for is given, a directory cannot be used or reaches
+    /// what is the host's own, or the limits are less than the plugin needs.
     pub fn bind(&self, mut options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
+        if let Err(error) = self.check_limits(&options.limits) {
+            return Err(WasmError::Budget { sink: options.sink, detail: error.to_string() });
+        }
         options.keep_out.extend(self.runtime.cache_dir().map(Path::to_owned));
         let tenant = options.tenant.clone();
         let grants = Grants::make(options, &self.description, self.label())?;
@@ -107,16 +129,15 @@ impl Bound {
         })?;
         let redactor = granted.redactor.clone();
         let limits = self.grants.limits().clone();
-        let max_body = limits.committable_bytes;
         let blueprint = self.admitted.runtime.blueprint(
             self.admitted.pre.clone(),
-            limits,
+            limits.clone(),
             self.grants.plugin().to_owned(),
             tenant.clone(),
             self.stragglers.clone(),
         );
         let instance = Instance::start(blueprint, granted).await?;
-        Ok(Member { instance, redactor, max_body, usage: None })
+        Ok(Member { instance, redactor, limits, usage: None })
     }
 }
 
@@ -146,7 +167,7 @@ impl Plugin for Bound {
 struct Member {
     instance: Instance,
     redactor: Redactor,
-    max_body: usize,
+    limits: Limits,
     /// At the end of the last prepare.
     usage: Option<Usage>,
 }
@@ -182,8 +203,12 @@ impl Writer for Member {
     ) -> BoxFuture<'a, Result<(), CallFault>> {
         let ctx = convert::ctx_to_wit(ctx);
         let range = convert::range_to_wit(range);
+        let bytes = restored.iter().fold(0usize, |sum, state| sum.saturating_add(state.body.len()));
+        // What is too much is not copied first.
+        let restored = if bytes <= self.limits.transfer_bytes { restored } else { &[] };
         let restored: Vec<_> = restored.iter().map(convert::state_to_wit).collect();
         Box::pin(self.ask(Call::Open, async move |guest: &mut Guest| {
+            guest.store.data_mut().hand_over(bytes)?;
             guest.sink.tidegate_sink_writer().call_open(&mut guest.store, &ctx, range, &restored).await
         }))
     }
@@ -192,8 +217,11 @@ impl Writer for Member {
         let ctx = convert::ctx_to_wit(ctx);
         let begun = part.clone();
         let part = convert::part_to_wit(part);
+        let limits = self.limits.clone();
         Box::pin(self.ask(Call::Begin, async move |guest: &mut Guest| {
-            guest.store.data_mut().ledger.part = Some(begun);
+            let state = guest.store.data_mut();
+            state.ledger.part = Some(begun);
+            state.meter.begin_checkpoint(&limits);
             guest.sink.tidegate_sink_writer().call_begin(&mut guest.store, &ctx, &part).await
         }))
     }
@@ -215,14 +243,23 @@ impl Writer for Member {
 
     fn prepare<'a>(&'a mut self, ctx: &'a CallContext) -> BoxFuture<'a, Result<Prepared, CallFault>> {
         let ctx = convert::ctx_to_wit(ctx);
+        let (max_body, max_state) = (self.limits.committable_bytes as u64, self.limits.state_bytes as u64);
         Box::pin(async move {
             let prepared = self.ask(Call::Prepare, async move |guest: &mut Guest| {
                 let prepared = guest.sink.tidegate_sink_writer().call_prepare(&mut guest.store, &ctx).await?;
-                Ok(prepared.map(|prepared| (prepared, guest.store.data_mut().usage())))
+                let state = guest.store.data_mut();
+                if let Ok(prepared) = &prepared {
+                    let (body, kept) = (&prepared.committable.body, prepared.state.as_ref());
+                    state.meter.bound(budget::COMMITTABLE, body.len() as u64, max_body, Unit::Bytes)?;
+                    let kept = kept.map_or(0, |kept| kept.body.len() as u64);
+                    state.meter.bound(budget::STATE, kept, max_state, Unit::Bytes)?;
+                }
+                Ok(prepared.map(|prepared| (prepared, state.usage())))
             });
             let (prepared, usage) = prepared.await?;
             self.usage = Some(usage);
-            self.checked(Call::Prepare, convert::prepared_from_wit(prepared, &self.redactor, self.max_body))
+            let (body, state) = (self.limits.committable_bytes, self.limits.state_bytes);
+            self.checked(Call::Prepare, convert::prepared_from_wit(prepared, &self.redactor, body, state))
         })
     }
 

@@ -240,7 +240,10 @@ mod tests {
     }
 
     fn parts() -> (Engine, Vec<u8>) {
-        (crate::engine::TickingEngine::new().unwrap().engine, wat::parse_str("(component (core module))").unwrap())
+        (
+            crate::engine::TickingEngine::new(&crate::limits::HostLimits::default()).unwrap().engine,
+            wat::parse_str("(component (core module))").unwrap(),
+        )
     }
 
     #[test]

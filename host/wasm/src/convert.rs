@@ -8,7 +8,7 @@ use tidegate_protocol::plugin as p;
 use crate::bindings::exported::{janitor as wj, plugin as wp, writer as ww};
 use crate::bindings::imported::types as w;
 use crate::host::rows::encoding_from_wit;
-use crate::text::{MAX_MESSAGE, MAX_NAME, Redactor, clean, is_safe};
+use crate::text::{MAX_NAME, Redactor, clean, is_safe};
 
 /// Longest name of a resource, in bytes.
 const MAX_RESOURCE_NAME: usize = 1024;
@@ -150,7 +150,7 @@ pub fn error_from_wit(error: w::Error, redactor: &Redactor) -> p::PluginError {
     p::PluginError {
         kind: kind_from_wit(error.kind),
         code: redactor.show(&error.code, MAX_NAME),
-        message: redactor.show(&error.message, MAX_MESSAGE),
+        message: redactor.message(&error.message),
     }
 }
 
@@ -212,13 +212,18 @@ pub fn rejects_from_wit(rejects: Vec<w::Reject>, redactor: &Redactor) -> Checked
         .map(|reject| p::Reject {
             row: reject.row,
             code: redactor.show(&reject.code, MAX_NAME),
-            message: redactor.show(&reject.message, MAX_MESSAGE),
+            message: redactor.message(&reject.message),
         })
         .collect())
 }
 
 /// What was prepared: all of it that will be stored is bounded and without secrets.
-pub fn prepared_from_wit(prepared: ww::Prepared, redactor: &Redactor, max_body: usize) -> Checked<p::Prepared> {
+pub fn prepared_from_wit(
+    prepared: ww::Prepared,
+    redactor: &Redactor,
+    max_body: usize,
+    max_state: usize,
+) -> Checked<p::Prepared> {
     check_len(prepared.resources.len(), "resources")?;
     Ok(p::Prepared {
         committable: p::Committable {
@@ -229,7 +234,7 @@ pub fn prepared_from_wit(prepared: ww::Prepared, redactor: &Redactor, max_body: 
             expires_at: prepared.committable.expires_at,
         },
         resources: prepared.resources.into_iter().map(|r| stored_external(r, redactor)).collect::<Checked<_>>()?,
-        state: prepared.state.map(|state| state_from_wit(state, redactor, max_body)).transpose()?,
+        state: prepared.state.map(|state| state_from_wit(state, redactor, max_state)).transpose()?,
         rows: prepared.rows,
         rejects: rejects_from_wit(prepared.rejects, redactor)?,
     })

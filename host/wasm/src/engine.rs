@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 use wasmtime::{Config, Engine};
 
 use crate::error::WasmError;
-use crate::limits::{TICK, WASM_STACK_BYTES};
+use crate::limits::{HostLimits, TICK};
 
-/// The fiber that a plugin's own code runs on also carries the host functions it calls.
-const FIBER_STACK_BYTES: usize = 2 << 20;
+/// The fiber that a plugin's own code runs on also carries the host functions it calls: so much beyond its stack.
+const HOST_STACK_BYTES: usize = 1 << 20;
 
 /// An engine whose clock ticks as long as this value lives.
 pub(crate) struct TickingEngine {
@@ -22,8 +22,8 @@ pub(crate) struct TickingEngine {
 }
 
 impl TickingEngine {
-    pub(crate) fn new() -> Result<Self, WasmError> {
-        let engine = new()?;
+    pub(crate) fn new(limits: &HostLimits) -> Result<Self, WasmError> {
+        let engine = new(limits.stack_bytes)?;
         let (stop, stopped) = mpsc::channel();
         let clock = engine.weak();
         thread::Builder::new()
@@ -42,9 +42,10 @@ impl TickingEngine {
     }
 }
 
-/// The engine, in this process and in those that compile for it.
-pub(crate) fn new() -> Result<Engine, WasmError> {
-    Engine::new(&config()).map_err(|e| WasmError::Engine { detail: format!("{e:#}") })
+/// The engine, in this process and in those that compile for it. The stack of a plugin's own code changes nothing of what
+/// is compiled.
+pub(crate) fn new(stack_bytes: usize) -> Result<Engine, WasmError> {
+    Engine::new(&config(stack_bytes)).map_err(|e| WasmError::Engine { detail: format!("{e:#}") })
 }
 
 /// Stands for everything that makes compiled code fit: wasmtime's version, the configuration, this processor.
@@ -63,13 +64,15 @@ pub(crate) fn id(engine: &Engine) -> String {
     HEXLOWER.encode(&hasher.0.finalize()[..16])
 }
 
-fn config() -> Config {
+fn config(stack_bytes: usize) -> Config {
+    let (least, most) = HostLimits::STACK;
+    let stack = stack_bytes.clamp(least, most);
     let mut config = Config::new();
     config
         .concurrency_support(false)
         .epoch_interruption(true)
-        .max_wasm_stack(WASM_STACK_BYTES)
-        .async_stack_size(FIBER_STACK_BYTES)
+        .max_wasm_stack(stack)
+        .async_stack_size(stack + HOST_STACK_BYTES)
         // A plugin must not learn from a NaN's bits on which machine it runs.
         .relaxed_simd_deterministic(true)
         .wasm_relaxed_simd(false)

@@ -22,6 +22,13 @@ pub enum WasmError {
         /// What is wrong and how to mend it.
         detail: String,
     },
+    /// The plugin needs more than the sink's limits give it.
+    Budget {
+        /// The sink.
+        sink: String,
+        /// What it needs and what it may have.
+        detail: String,
+    },
     /// The child processes in which plugins are compiled cannot be used.
     Worker {
         /// What is wrong and how to mend it.
@@ -42,7 +49,9 @@ impl fmt::Display for WasmError {
             WasmError::Engine { detail } => write!(f, "the WebAssembly engine cannot start: {detail}"),
             WasmError::Cache { path, detail } => write!(f, "compile cache {}: {detail}", path.display()),
             WasmError::Worker { detail } => f.write_str(detail),
-            WasmError::Grant { sink, detail } => write!(f, "sink `{sink}`: {detail}"),
+            WasmError::Grant { sink, detail } | WasmError::Budget { sink, detail } => {
+                write!(f, "sink `{sink}`: {detail}")
+            }
         }
     }
 }
@@ -148,6 +157,15 @@ pub enum AdmitError {
     },
     /// It cannot say what it is.
     Describe(CallFault),
+    /// It begins with more, or says that it needs more, than it may have.
+    Budget {
+        /// Its name.
+        plugin: String,
+        /// The budget's key in the operator's configuration.
+        budget: &'static str,
+        /// What it needs and what it may have, with units.
+        detail: String,
+    },
     /// What it says of itself makes no sense.
     Description {
         /// Its name.
@@ -203,6 +221,7 @@ impl fmt::Display for AdmitError {
                 )
             }
             AdmitError::Describe(fault) => write!(f, "the plugin cannot say what it is: {fault}"),
+            AdmitError::Budget { plugin, detail, .. } => write!(f, "{plugin} needs more than it may have: {detail}"),
             AdmitError::Description { plugin, detail } => {
                 write!(f, "{plugin} describes itself in a way that makes no sense: {detail}")
             }

@@ -7,8 +7,7 @@ use wasmtime::{Trap, WasmBacktrace};
 use wasmtime_wasi::I32Exit;
 
 use crate::host::State;
-use crate::limits::{Limits, budget, figure};
-use crate::text::MAX_MESSAGE;
+use crate::limits::{Limits, Unit, budget};
 
 /// Frames of a plugin's call stack that are worth showing.
 const MAX_FRAMES: usize = 8;
@@ -41,44 +40,52 @@ impl Failure {
         Self::new(FaultKind::Host, "nobody waits for the answer any more".to_owned())
     }
 
-    pub(crate) fn budget(budget: &'static str, limits: &Limits) -> Self {
-        Self::new(FaultKind::Budget(budget), figure(budget, limits))
+    pub(crate) fn budget(budget: &'static str, state: &State, limits: &Limits) -> Self {
+        Self::new(FaultKind::Budget(budget), figures(budget, state.meter.figures(), limits))
     }
+}
+
+/// How much was asked for, where that is known, and how much of the budget there is.
+fn figures(budget: &str, asked: Option<&str>, limits: &Limits) -> String {
+    let asked = asked.map(|asked| format!("{asked}; ")).unwrap_or_default();
+    format!("{asked}{}", budget::figure(budget, limits))
 }
 
 /// Which budget was spent, or that the plugin trapped.
 pub(crate) fn classify(error: wasmtime::Error, state: &State, limits: &Limits) -> Failure {
-    let message = state.redactor.show(&describe(&error), MAX_MESSAGE);
+    let message = state.redactor.message(&describe(&error));
     match spent_budget(&error, state) {
-        Some(budget) => {
-            let figure = figure(budget, limits);
-            Failure::new(FaultKind::Budget(budget), format!("{figure}; {message}"))
+        Some((budget, asked)) => {
+            let figures = figures(budget, asked.as_deref(), limits);
+            Failure::new(FaultKind::Budget(budget), format!("{figures}; {message}"))
         }
         None => Failure::new(FaultKind::Trap, message),
     }
 }
 
-fn spent_budget(error: &wasmtime::Error, state: &State) -> Option<&'static str> {
+fn spent_budget(error: &wasmtime::Error, state: &State) -> Option<(&'static str, Option<String>)> {
     if let Some(budget) = state.meter.breach() {
-        return Some(budget);
+        return Some((budget, state.meter.figures().map(str::to_owned)));
     }
     if let Some(Trap::StackOverflow) = error.downcast_ref::<Trap>() {
-        return Some(budget::STACK);
+        return Some((budget::STACK, Some(Unit::Bytes.show(state.stack_bytes as u64))));
     }
     // wasmtime has no types for these. A wording that changes turns a budget's fault into a trap, no more; the tests
     // notice.
     let text = format!("{error:#}");
     let named = [
         ("fuel allocated for hostcalls has been exhausted", budget::TRANSFER),
-        ("requested len", budget::RANDOM),
         ("store handle limit exceeded", budget::HANDLES),
         ("resource table has no free keys", budget::HANDLES),
+        ("resource limit exceeded: instance count", budget::CORE_INSTANCES),
+        ("resource limit exceeded: memory count", budget::MEMORIES),
+        ("resource limit exceeded: table count", budget::TABLES),
     ];
     let is_trap = error.downcast_ref::<Trap>().is_some();
     if let Some((_, budget)) = named.iter().find(|(words, _)| !is_trap && text.contains(words)) {
-        return Some(budget);
+        return Some((budget, None));
     }
-    state.memory.denied().then_some(budget::MEMORY)
+    state.memory.denied().map(|denied| (denied.budget, Some(denied.figures())))
 }
 
 /// What happened and where, without addresses.

@@ -110,12 +110,13 @@ pub(crate) struct Grants {
 }
 
 impl Grants {
-    pub(crate) fn none(plugin: &str, limits: &Limits) -> Self {
-        Self::new(BindOptions { limits: limits.clone(), ..BindOptions::new("-") }, plugin.to_owned(), Vec::new())
+    pub(crate) fn none(plugin: &str, tenant: &Tenant, limits: &Limits) -> Self {
+        let (tenant, limits) = (tenant.clone(), limits.clone());
+        Self::new(BindOptions { tenant, limits, ..BindOptions::new("-") }, plugin.to_owned(), Vec::new())
     }
 
     fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>) -> Self {
-        let log_budget = Arc::new(LogBudget::new(&options.limits));
+        let log_budget = Arc::new(LogBudget::new(options.limits.log_lines, options.limits.log_bytes));
         Self { options, plugin, requests, log_budget }
     }
 
@@ -202,7 +203,7 @@ impl Grants {
         ledger: Ledger,
         limits: &Limits,
     ) -> Result<Granted, String> {
-        let redactor = Redactor::default();
+        let redactor = Redactor::new(limits.message_bytes);
         for (name, dir) in &dirs {
             redactor.hide_path(&dir.to_string_lossy(), name);
             if let Ok(resolved) = dir.canonicalize() {
@@ -210,17 +211,14 @@ impl Grants {
             }
         }
         let speaker = Speaker { sink: self.options.sink.clone(), plugin: self.plugin.clone(), role };
-        let log =
-            Arc::new(PluginLog::new(speaker, self.options.log.clone(), redactor.clone(), self.log_budget.clone()));
-        let metrics = PluginMetrics::new(
-            self.options.sink.clone(),
-            self.options.metrics.clone(),
-            redactor.clone(),
-            limits.metric_series,
-        );
+        let tenant = self.options.tenant.clone();
+        let (sink, logs) = (self.options.sink.clone(), self.options.log.clone());
+        let log = PluginLog::new(speaker, logs, redactor.clone(), self.log_budget.clone(), tenant.clone());
+        let log = Arc::new(log);
+        let metrics = PluginMetrics::new(sink, self.options.metrics.clone(), redactor.clone(), tenant.clone(), limits);
         let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
         let reaches_out = !(dirs.is_empty() && self.options.tcp.is_empty() && self.options.http.is_empty());
-        let network = Network::new(self.options.tenant.clone(), limits);
-        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, reaches_out, network })
+        let network = Network::new(tenant.clone(), limits);
+        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, tenant, reaches_out, network })
     }
 }

@@ -7,7 +7,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ use wasmtime::{Engine, Store};
 use crate::bindings::{Sink, SinkPre};
 use crate::fault::{Failure, classify};
 use crate::host::{Granted, State};
-use crate::limits::{Limits, budget};
+use crate::limits::{HostLimits, Limits, budget};
 use crate::meter::KillSwitch;
 use crate::tenant::Tenant;
 
-/// Most instances alive in one process.
-const MAX_INSTANCES: usize = 2000;
+/// Threads for reads and writes of files that a plugin does not wait for. Those of all plugins share them.
+const MAX_BLOCKING_THREADS: usize = 32;
 /// How long the caller waits for a thread that sits in a system call after the call's own time is over.
 const GRACE: Duration = Duration::from_secs(1);
 /// Guest code runs on a fiber with a stack of its own; the thread only drives it.
@@ -33,17 +33,19 @@ const THREAD_STACK_BYTES: usize = 512 << 10;
 pub(crate) struct Threads {
     /// `None` only while being dropped.
     timers: Option<tokio::runtime::Runtime>,
-    alive: AtomicUsize,
+    alive: AtomicU64,
+    limits: HostLimits,
 }
 
 impl Threads {
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new(limits: HostLimits) -> std::io::Result<Self> {
         let timers = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
+            .max_blocking_threads(MAX_BLOCKING_THREADS)
             .thread_name("tidegate-timers")
             .enable_all()
             .build()?;
-        Ok(Self { timers: Some(timers), alive: AtomicUsize::new(0) })
+        Ok(Self { timers: Some(timers), alive: AtomicU64::new(0), limits })
     }
 
     pub(crate) fn handle(&self) -> &tokio::runtime::Handle {
@@ -57,8 +59,8 @@ impl Threads {
     }
 
     fn take_seat(self: &Arc<Self>) -> Option<Seat> {
-        let taken =
-            self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < MAX_INSTANCES).then_some(n + 1));
+        let one_more = |n| (n < self.limits.instances).then_some(n + 1);
+        let taken = self.alive.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         taken.is_ok().then(|| Seat(self.clone()))
     }
 }
@@ -166,14 +168,19 @@ impl Instance {
     pub(crate) async fn start(blueprint: Blueprint, granted: Granted) -> Result<Self, CallFault> {
         let Blueprint { threads, engine, pre, limits, plugin, tenant, stragglers } = blueprint;
         let fault = |kind, message: &str| {
+            tenant.count_fault(&kind);
             let fault = CallFault::new(&plugin, Call::Instantiate, kind, message);
             fault.of_tenant(Some(tenant.name())).blamed_on(Blame::Host)
         };
         wait_for_stragglers(&threads, &stragglers, limits.call_time).await.map_err(|n| {
             fault(FaultKind::Host, &format!("{n} earlier instances of this sink still sit in a system call"))
         })?;
+        let place = tenant.hold(budget::INSTANCES, 1).ok_or_else(|| {
+            let most = tenant.limits().instances;
+            fault(FaultKind::Budget(budget::TENANT_INSTANCES), &format!("{most} at once (`instances` of the tenant)"))
+        })?;
         let seat = threads.take_seat().ok_or_else(|| {
-            let message = format!("{MAX_INSTANCES} in this process, of all tenants together");
+            let message = format!("{} in this process, of all tenants together", threads.limits.instances);
             fault(FaultKind::Budget(budget::INSTANCES), &message)
         })?;
 
@@ -185,8 +192,8 @@ impl Instance {
             let (life, threads, limits) = (life.clone(), threads.clone(), limits.clone());
             move || {
                 let _end = EndOnDrop(life);
-                let _seat = seat;
-                let state = State::new(granted, &limits, kill);
+                let _seats = (place, seat);
+                let state = State::new(granted, &limits, threads.limits.stack_bytes, kill);
                 threads.handle().clone().block_on(live(engine, pre, state, limits, reply, inbox));
             }
         };
@@ -247,6 +254,7 @@ impl Instance {
     }
 
     pub(crate) fn fault(&self, call: Call, kind: FaultKind, message: &str) -> CallFault {
+        self.tenant.count_fault(&kind);
         CallFault::new(&self.plugin, call, kind, message).of_tenant(Some(self.tenant.name()))
     }
 }
@@ -378,22 +386,27 @@ where
     S: HasStore,
     F: AsyncFnOnce(&mut S) -> wasmtime::Result<R>,
 {
-    let store = subject.store();
-    store.set_epoch_deadline(1);
-    store.data_mut().begin_call(limits);
+    let tenant = subject.store().data().tenant.clone();
+    let work = async {
+        subject.store().data_mut().begin_call(limits);
+        // A tenant whose calls are too short for a tick waits here.
+        tenant.pace().wait().await;
+        subject.store().set_epoch_deadline(1);
+        work(subject).await
+    };
     let ended = tokio::select! {
         biased;
-        answer = work(subject) => Ended::Answered(answer),
+        answer = work => Ended::Answered(answer),
         () = tokio::time::sleep(limits.call_time) => Ended::TooLate,
         () = reply.closed() => Ended::Cancelled,
     };
-    let state = subject.store().data();
+    let state = subject.store().data_mut();
     state.end_call();
     match ended {
         // An overdrawn budget counts even if the call came to its end before the next tick.
         Ended::Answered(Ok(answer)) => match state.meter.breach() {
             None => Ok(answer),
-            Some(budget) => Err(Failure::budget(budget, limits)),
+            Some(budget) => Err(Failure::budget(budget, state, limits)),
         },
         Ended::Answered(Err(error)) => Err(classify(error, state, limits)),
         Ended::TooLate => Err(Failure::timeout(limits.call_time, state)),

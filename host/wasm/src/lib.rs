@@ -17,11 +17,21 @@
 //! by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Clocks can be read. Random
 //! numbers differ per instance. Standard output and error become log lines.
 //!
-//! **Budgets.** See [`Limits`]: memory over all memories and tables, stack, CPU time (counted in ticks of a thread of
-//! its own), wall-clock time around every call, calls into the host, bytes per host call, handles, random bytes, log
-//! lines and bytes, metric series. An overdrawn budget ends the instance; the fault names it. CPU time and host calls
-//! are checked when the clock ticks ([`TICK`]), so that much later at worst. A log budget counts per sink and minute, and
-//! only silences.
+//! **Budgets.** See [`Limits`] for an instance, [`TenantLimits`] for all instances of a tenant, [`HostLimits`] for the
+//! process. An overdrawn budget ends the instance; the fault names it, with how much there was. CPU time and WASI's calls
+//! are looked at when the clock ticks ([`TICK`]), so that much later at worst. Log and metric budgets only silence. A
+//! [`Tenant`] that has spent its share of the processors waits at the next tick, or before its next call: that is
+//! wall-clock time of the call. What a tenant holds, has spent and was refused is in [`Tenant::usage`].
+//!
+//! **Admission with figures.** What the core modules that a component instantiates begin with ([`Footprint`]), and what a
+//! plugin says that it needs, must be within its limits; else it is refused with both figures, the former before it is
+//! compiled.
+//!
+//! **Numbers that a plugin names.** Of what the host reads, keeps or makes because of a length in a call there is a bound:
+//! random bytes per request and per call; 64 KiB for a read that waits, 4 KiB for one that does not, since its bytes stay
+//! in the host until they are fetched; as many pollables in one wait as there may be handles. Writes of nothing are not
+//! handed on to streams that would queue them. Batches, and states that a writer is opened with, are handed over only
+//! within [`Limits::transfer_bytes`].
 //!
 //! **Isolation.** An instance has a Store and a thread of its own and shares nothing with another one, of the same
 //! plugin or not. After a trap, an overdrawn budget, a timeout or a call whose future was dropped, the Store is dropped.
@@ -49,7 +59,9 @@
 //!   ended after [`Limits::call_time`] and a second; its thread ends after the system call, and until then no fresh
 //!   instance of the same sink starts.
 //! - Compilation happens in this process, without limits on time and memory other than the file's size.
-//! - Nothing is counted per tenant: log budgets are per sink, all others per instance or call.
+//! - Committables are handed to a committer whatever they come to together: each was bounded when it was prepared, and
+//!   what is sealed must be finished.
+//! - Reading a directory collects its entries in the host: so many as the directory has.
 //! - TCP and HTTP cannot be granted; `wasi:http` is not on the list. Denied attempts are not counted.
 //! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
 
@@ -67,6 +79,7 @@ mod error;
 mod exports;
 mod fault;
 mod files;
+mod footprint;
 mod grants;
 mod guard;
 mod host;
@@ -77,7 +90,9 @@ mod limits;
 mod meter;
 #[allow(dead_code, reason = "TCP and HTTP grants stand on it")]
 mod net;
+mod pace;
 mod quarantine;
+mod rate;
 mod runtime;
 mod screen;
 mod shape;
@@ -91,6 +106,7 @@ pub use compile::CompileLimits;
 pub use confine::ConfinementPolicy;
 pub use error::{AdmitError, WasmError};
 pub use files::open_file;
+pub use footprint::Footprint;
 pub use grants::BindOptions;
 pub use grants::check::{
     GrantKind, GrantProblem, GrantedNames, compare_grants, imports_not_asked_for, requests_not_imported,
@@ -100,10 +116,10 @@ pub use grants::place::{HttpAuth, HttpGrant, TcpGrant, TlsStart, Trust};
 pub use host::log::{LogLevel, LogLine, LogSink, TracingLog};
 pub use host::metrics::{MetricChange, MetricSample, MetricSink, TracingMetrics};
 pub use host::secrets::SecretRef;
-pub use limits::{Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits};
+pub use limits::{BUDGETS, Budget, HostLimits, Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits, Unit, processors};
 pub use net::resolve::{Resolve, ResolveError, SystemResolver};
 pub use quarantine::{FaultRules, MachineTime, QuarantineChange, Quarantined, Time};
 pub use runtime::{Inspection, Runtime, RuntimeOptions, inspect};
 pub use screen::{INTERFACE_VERSION, WASI_INTERFACES};
-pub use tenant::{QuarantineWatch, Tenant};
+pub use tenant::{Holding, QuarantineWatch, Tenant, TenantUsage};
 pub use worker::Worker;

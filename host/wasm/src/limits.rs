@@ -1,14 +1,15 @@
-//! Budgets. Each has a name, which appears in the fault when it is spent.
+//! Budgets. Each has a name, which appears in the fault when it is spent, and a key in the operator's configuration.
 
+pub(crate) mod budget;
+
+use std::thread;
 use std::time::Duration;
 
 use crate::quarantine::FaultRules;
+pub use budget::{BUDGETS, Budget, Unit};
 
 /// How often the engine's clock ticks: so often a plugin's own code is interrupted and its time looked at.
 pub const TICK: Duration = Duration::from_millis(10);
-
-/// Stack of a plugin's own code, in bytes.
-pub(crate) const WASM_STACK_BYTES: usize = 1 << 20;
 
 /// Largest component that is looked at, in bytes.
 pub const MAX_COMPONENT_BYTES: usize = 64 << 20;
@@ -34,13 +35,14 @@ pub struct Limits {
     pub checkpoint_cpu_time: Duration,
     /// Calls into the host during one call.
     pub host_calls: u64,
-    /// Bytes that the plugin may hand to the host in one go, or be handed: arguments of one host call, or one result.
+    /// Bytes that the plugin may hand to the host in one go, or be handed: arguments of one host call, one result, a
+    /// batch, the states that a writer is opened with.
     pub transfer_bytes: usize,
     /// Resources (streams, files, pollables, …) that are alive at once.
     pub handles: usize,
     /// Random bytes per request.
     pub random_bytes: u64,
-    /// Random bytes per call.
+    /// Random bytes of all requests during one call.
     pub random_total: u64,
     /// Lines of log per minute, of all instances of a sink together; standard output and error included.
     pub log_lines: u64,
@@ -86,7 +88,7 @@ impl Default for Limits {
             cpu_time: Duration::from_secs(30),
             checkpoint_cpu_time: Duration::from_secs(600),
             host_calls: 1_000_000,
-            transfer_bytes: 64 << 20,
+            transfer_bytes: 32 << 20,
             handles: 4096,
             random_bytes: 64 << 10,
             random_total: 16 << 20,
@@ -124,7 +126,7 @@ pub struct TenantLimits {
     pub log_lines: u64,
     /// Bytes of log per minute.
     pub log_bytes: u64,
-    /// Distinct metric series.
+    /// Distinct metric series, for as long as the process runs.
     pub metric_series: u64,
     /// Bytes sent to the network per minute.
     pub bytes_up: u64,
@@ -137,11 +139,12 @@ pub struct TenantLimits {
 }
 
 impl Default for TenantLimits {
+    /// For a process that belongs to one tenant alone: no pipeline of the product's own limits comes near them.
     fn default() -> Self {
         Self {
-            instances: 500,
-            memory_bytes: 8 << 30,
-            cpu_millis: 64_000,
+            instances: 1000,
+            memory_bytes: 256 << 30,
+            cpu_millis: processors() * 1000,
             connections: 1000,
             log_lines: 5000,
             log_bytes: 5 << 20,
@@ -154,6 +157,31 @@ impl Default for TenantLimits {
     }
 }
 
+/// What a process gives to all its plugins together, whoever pays.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostLimits {
+    /// Instances that are alive at once. Each has a thread.
+    pub instances: u64,
+    /// Stack of a plugin's own code, in bytes, from [`HostLimits::STACK`].
+    pub stack_bytes: usize,
+}
+
+impl HostLimits {
+    /// Least and most stack that can be set, in bytes.
+    pub const STACK: (usize, usize) = (64 << 10, 16 << 20);
+}
+
+impl Default for HostLimits {
+    fn default() -> Self {
+        Self { instances: 2000, stack_bytes: 1 << 20 }
+    }
+}
+
+/// Processors that this process may use.
+pub fn processors() -> u64 {
+    thread::available_parallelism().map_or(1, |processors| processors.get() as u64)
+}
+
 impl Limits {
     /// What a plugin gets to describe itself: no more than `self`, and little time.
     pub(crate) fn for_describe(&self) -> Self {
@@ -163,106 +191,5 @@ impl Limits {
             log_lines: self.log_lines.min(100),
             ..self.clone()
         }
-    }
-}
-
-/// The names of the budgets, as they appear in faults.
-pub(crate) mod budget {
-    pub(crate) const MEMORY: &str = "memory";
-    pub(crate) const CPU: &str = "cpu time";
-    pub(crate) const CHECKPOINT_CPU: &str = "cpu time per checkpoint";
-    pub(crate) const HOST_CALLS: &str = "host calls";
-    pub(crate) const HANDLES: &str = "handles";
-    pub(crate) const TRANSFER: &str = "bytes handed to the host";
-    pub(crate) const STACK: &str = "stack";
-    pub(crate) const RANDOM: &str = "random bytes";
-    pub(crate) const INSTANCES: &str = "instances";
-    pub(crate) const CONNECTIONS: &str = "connections";
-    pub(crate) const REQUESTS: &str = "requests";
-    pub(crate) const LOOKUPS: &str = "name lookups";
-    pub(crate) const BYTES_UP: &str = "bytes up";
-    pub(crate) const BYTES_DOWN: &str = "bytes down";
-    pub(crate) const DISK_BYTES: &str = "disk bytes";
-    pub(crate) const DISK_FILES: &str = "disk files";
-    pub(crate) const FLUSHES: &str = "flushes";
-}
-
-/// How much of a budget there is, and which key sets it: what a person needs who wants to raise it.
-pub(crate) fn figure(budget: &str, limits: &Limits) -> String {
-    match budget {
-        budget::MEMORY => format!(
-            "{} of all memories and tables together (`memory`), {} table entries (`table-entries`)",
-            size(limits.memory_bytes as u64),
-            limits.table_entries
-        ),
-        budget::CPU => format!("{:?} per call (`cpu-time`)", limits.cpu_time),
-        budget::CHECKPOINT_CPU => format!("{:?} per checkpoint (`checkpoint-cpu-time`)", limits.checkpoint_cpu_time),
-        budget::HOST_CALLS => format!("{} per call (`host-calls`)", limits.host_calls),
-        budget::HANDLES => format!("{} open at once (`handles`)", limits.handles),
-        budget::TRANSFER => format!("{} in one go (`transfer`)", size(limits.transfer_bytes as u64)),
-        budget::STACK => format!("{}, the same for every plugin", size(WASM_STACK_BYTES as u64)),
-        budget::RANDOM => format!(
-            "{} per request (`random`), {} per call (`random-total`)",
-            size(limits.random_bytes),
-            size(limits.random_total)
-        ),
-        budget::CONNECTIONS => format!("{} open at once (`connections`)", limits.connections),
-        budget::REQUESTS => format!("{} per call (`requests`)", limits.requests),
-        budget::LOOKUPS => format!("{} per call (`lookups`)", limits.lookups),
-        budget::BYTES_UP => format!("{} per call (`bytes-up`)", size(limits.bytes_up)),
-        budget::BYTES_DOWN => format!("{} per call (`bytes-down`)", size(limits.bytes_down)),
-        budget::DISK_BYTES => format!("{} in one directory (`disk-bytes`)", size(limits.disk_bytes)),
-        budget::DISK_FILES => format!("{} in one directory (`disk-files`)", limits.disk_files),
-        budget::FLUSHES => format!("{} per second (`flushes`)", limits.flushes),
-        _ => "the instance was ended".to_owned(),
-    }
-}
-
-/// Bytes in the largest unit that leaves a whole number.
-fn size(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
-        Some((shift, unit)) => format!("{} {unit}", bytes >> shift),
-        None => format!("{bytes} bytes"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_budget_has_its_figure_and_key() {
-        let limits = Limits::default();
-        for budget in [
-            budget::MEMORY,
-            budget::CPU,
-            budget::CHECKPOINT_CPU,
-            budget::HOST_CALLS,
-            budget::HANDLES,
-            budget::TRANSFER,
-            budget::RANDOM,
-            budget::CONNECTIONS,
-            budget::REQUESTS,
-            budget::LOOKUPS,
-            budget::BYTES_UP,
-            budget::BYTES_DOWN,
-            budget::DISK_BYTES,
-            budget::DISK_FILES,
-            budget::FLUSHES,
-        ] {
-            let figure = figure(budget, &limits);
-            assert!(figure.contains('`') && figure.contains(|c: char| c.is_ascii_digit()), "{budget}: {figure}");
-        }
-        assert_eq!(figure(budget::CPU, &limits), "30s per call (`cpu-time`)");
-        assert_eq!(figure(budget::STACK, &limits), "1 MiB, the same for every plugin");
-    }
-
-    #[test]
-    fn sizes_are_whole_numbers() {
-        assert_eq!(
-            [0, 1, 1025, 1 << 10, 3 << 20, 5 << 40].map(size),
-            ["0 bytes", "1 bytes", "1025 bytes", "1 KiB", "3 MiB", "5 TiB"]
-        );
     }
 }

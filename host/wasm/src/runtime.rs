@@ -19,10 +19,11 @@ use crate::convert;
 use crate::engine::TickingEngine;
 use crate::error::{AdmitError, WasmError};
 use crate::exports;
+use crate::footprint::{self, Footprint};
 use crate::grants::Grants;
 use crate::host::{self, State};
 use crate::instance::{Blueprint, Instance, Stragglers, Threads};
-use crate::limits::Limits;
+use crate::limits::{HostLimits, Limits};
 use crate::screen::{self, Outline};
 use crate::tenant::Tenant;
 use crate::text::clean;
@@ -33,7 +34,7 @@ use crate::worker::Worker;
 pub struct RuntimeOptions {
     /// Where compiled components are kept. `None`: in memory only, so each process compiles anew.
     pub cache_dir: Option<PathBuf>,
-    /// What a plugin may spend while it describes itself.
+    /// What a plugin may spend while it describes itself, where its sink says nothing.
     pub limits: Limits,
     /// Where components are compiled.
     pub worker: Worker,
@@ -43,6 +44,8 @@ pub struct RuntimeOptions {
     pub compile: CompileLimits,
     /// How intricate a component may be.
     pub caps: ComponentCaps,
+    /// What all plugins together get.
+    pub host: HostLimits,
 }
 
 /// Admits plugins. One per process is enough; everything made from it keeps it alive.
@@ -66,10 +69,10 @@ impl Runtime {
     /// confined.
     pub fn new(options: RuntimeOptions) -> Result<Arc<Self>, WasmError> {
         let fail = |detail: String| WasmError::Engine { detail };
-        let engine = TickingEngine::new()?;
+        let engine = TickingEngine::new(&options.host)?;
         let mut linker = Linker::new(&engine.engine);
         host::link(&mut linker).map_err(|e| fail(format!("{e:#}")))?;
-        let threads = Threads::new().map_err(|e| fail(format!("no thread for timers: {e}")))?;
+        let threads = Threads::new(options.host).map_err(|e| fail(format!("no thread for timers: {e}")))?;
         let cache = options.cache_dir.map(|dir| CompileCache::open(&dir, &engine.engine)).transpose()?;
         Ok(Arc::new(Self {
             engine,
@@ -89,13 +92,31 @@ impl Runtime {
     /// # Errors
     /// The first check that fails.
     pub fn admit(self: &Arc<Self>, name: &str, bytes: &[u8]) -> Result<Admitted, AdmitError> {
+        self.admit_within(name, bytes, &Tenant::default(), &self.limits)
+    }
+
+    /// As [`Runtime::admit`], for a sink of `tenant` whose instances may spend `limits`: a plugin that begins with more, or
+    /// says that it needs more, is refused with both figures.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn admit_within(
+        self: &Arc<Self>,
+        name: &str,
+        bytes: &[u8],
+        tenant: &Tenant,
+        limits: &Limits,
+    ) -> Result<Admitted, AdmitError> {
         let outline = screen::outline(name, bytes, &self.caps)?;
         screen::check_names(name, &outline)?;
+        let footprint = Footprint::of(bytes);
+        footprint.check(name, limits)?;
         let digest = digest(bytes);
         let component = self.compile(name, &digest, bytes)?;
         let pre = self.check_types(name, &component)?;
-        let description = self.describe(name, &pre)?;
-        Ok(Admitted::new(self.clone(), component, pre, description, digest, outline))
+        let description = self.describe(name, &pre, tenant, limits)?;
+        footprint::check_needs(name, &description.needs, limits)?;
+        Ok(Admitted::new(self.clone(), component, pre, description, footprint, digest, outline))
     }
 
     /// Looks at a file without judging it more than needed. See [`Inspection`].
@@ -175,14 +196,18 @@ impl Runtime {
         pre.map_err(|e| AdmitError::Type { plugin: name.to_owned(), detail: clean(&format!("{e:#}"), 1000) })
     }
 
-    fn describe(self: &Arc<Self>, name: &str, pre: &SinkPre<State>) -> Result<Description, AdmitError> {
-        let limits = self.limits.for_describe();
-        let none = Grants::none(name, &limits);
-        let granted = none
+    fn describe(
+        self: &Arc<Self>,
+        name: &str,
+        pre: &SinkPre<State>,
+        tenant: &Tenant,
+        limits: &Limits,
+    ) -> Result<Description, AdmitError> {
+        let limits = limits.for_describe();
+        let granted = Grants::none(name, tenant, &limits)
             .for_describe(&limits)
             .map_err(|detail| AdmitError::Describe(CallFault::new(name, Call::Describe, FaultKind::Host, detail)))?;
-        let blueprint =
-            self.blueprint(pre.clone(), limits, name.to_owned(), none.tenant().clone(), Stragglers::default());
+        let blueprint = self.blueprint(pre.clone(), limits, name.to_owned(), tenant.clone(), Stragglers::default());
         let (answer, answered) = std::sync::mpsc::channel();
         self.threads.handle().spawn(async move {
             let describe = async {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Longest message of an error or a log line, in bytes.
+/// Longest message of an error or a log line, in bytes, where nothing else is set.
 pub(crate) const MAX_MESSAGE: usize = 4096;
 /// Longest code, name, kind or label, in bytes.
 pub(crate) const MAX_NAME: usize = 200;
@@ -40,9 +40,16 @@ fn is_unsafe(c: char) -> bool {
 
 /// Replaces what must not leave the sandbox in readable text: revealed secrets and host paths. Shared between an
 /// instance and its owner, since secrets become known while the plugin runs.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Redactor {
     needles: Arc<Mutex<Vec<Needle>>>,
+    max_message: usize,
+}
+
+impl Default for Redactor {
+    fn default() -> Self {
+        Self::new(MAX_MESSAGE)
+    }
 }
 
 #[derive(Clone)]
@@ -59,6 +66,21 @@ impl std::fmt::Debug for Needle {
 }
 
 impl Redactor {
+    /// Messages are cut at `max_message` bytes.
+    pub(crate) fn new(max_message: usize) -> Self {
+        Self { needles: Arc::default(), max_message }
+    }
+
+    /// Longest message, in bytes.
+    pub(crate) fn max_message(&self) -> usize {
+        self.max_message
+    }
+
+    /// The text of an error or a log line: as [`Redactor::show`], cut where messages are.
+    pub(crate) fn message(&self, text: &str) -> String {
+        self.show(text, self.max_message)
+    }
+
     /// Shows the grant's name instead of this path.
     pub fn hide_path(&self, path: &str, grant: &str) {
         if path.len() > 1 {

@@ -129,7 +129,7 @@ fn rejects(given: Vec<w::Reject>, redactor: &w::Redactor) -> Met {
 }
 
 fn prepared(given: &w::Prepared, redactor: &w::Redactor) -> Met {
-    let taken = w::prepared_from_wit(given.clone(), redactor, MAX_BODY);
+    let taken = w::prepared_from_wit(given.clone(), redactor, MAX_BODY, MAX_BODY);
     if let Ok(taken) = &taken {
         same(&given.committable, &w::committable_to_wit(&taken.committable));
         same(&given.state, &taken.state.as_ref().map(w::state_to_wit));

@@ -15,9 +15,10 @@ pub(crate) mod validate;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 
-use tidegate_server::config::{self, PipelineFile};
+use tidegate_server::config::{self, HostFile, PipelineFile};
 use tidegate_server::{Host, ServerError};
 
+use crate::args::HostArgs;
 use crate::exit::Exit;
 use crate::output::{Failure, say};
 
@@ -29,16 +30,33 @@ pub(crate) fn load(path: &Path) -> Result<PipelineFile, Failure> {
     config::load(path).map_err(|error| ServerError::from(error).into())
 }
 
-/// Starts the engine with the user's compile cache; without, where it cannot be used.
-pub(crate) fn host() -> Result<Host, Failure> {
+/// Starts the engine with the user's compile cache; without, where it cannot be used. The budgets are those of the host file
+/// that was given or that the environment names.
+pub(crate) fn host(args: &HostArgs) -> Result<Host, Failure> {
+    let named = args.host_file.clone().or_else(|| std::env::var_os(HOST_FILE).map(PathBuf::from));
+    // Set and empty is not set.
+    let named = named.filter(|path| !path.as_os_str().is_empty());
+    let file = named.map(|path| config::load_host(&path).map_err(ServerError::from)).transpose()?;
+    start(file.as_ref())
+}
+
+/// As [`host`], where no pipeline is run.
+pub(crate) fn plain_host() -> Result<Host, Failure> {
+    start(None)
+}
+
+fn start(file: Option<&HostFile>) -> Result<Host, Failure> {
     if let Some(dir) = cache_dir() {
-        match Host::new(Some(dir)) {
+        match Host::for_tenants(Some(dir), file) {
             Ok(host) => return Ok(host),
             Err(error) => say(&format!("warning: {error}; compiled plugins are not kept")),
         }
     }
-    Ok(Host::new(None)?)
+    Ok(Host::for_tenants(None, file)?)
 }
+
+/// Names the host file where no option does.
+const HOST_FILE: &str = "TIDEGATE_HOST";
 
 fn cache_dir() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

@@ -4,7 +4,7 @@ use serde_json::json;
 use tidegate_server::{Abandoned, Clock as _, SinkOrphans, SystemClock, assemble};
 
 use super::{Outcome, host, load, wait};
-use crate::args::{AbandonArgs, FileArgs, OrphansCommand};
+use crate::args::{AbandonArgs, OrphansArgs, OrphansCommand};
 use crate::exit::Exit;
 use crate::output::{one_line, print, print_json, say, table};
 use crate::words::{count, counted, span};
@@ -16,9 +16,9 @@ pub(crate) fn run(command: &OrphansCommand) -> Outcome {
     }
 }
 
-fn list(args: &FileArgs) -> Outcome {
+fn list(args: &OrphansArgs) -> Outcome {
     let file = load(&args.file)?;
-    let assembled = assemble(&host()?, &file)?;
+    let assembled = assemble(&host(&args.host)?, &file)?;
     let found = wait(tidegate_server::orphans_list(&assembled))?;
     let failed = found.iter().any(|sink| sink.problem.is_some());
     if args.output.json {
@@ -58,7 +58,7 @@ fn list_text(found: &[SinkOrphans], now: u64) -> String {
 
 fn abandon(args: &AbandonArgs) -> Outcome {
     let file = load(&args.file)?;
-    let assembled = assemble(&host()?, &file)?;
+    let assembled = assemble(&host(&args.host)?, &file)?;
     let done = wait(tidegate_server::orphans_abandon(&assembled, args.sink.as_ref(), &SystemClock))?;
     let Abandoned { parts, problems } = &done;
     if args.output.json {

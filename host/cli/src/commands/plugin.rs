@@ -7,7 +7,7 @@ use tidegate_server::{
     Description, Encoding, Inspection, Role, SinkId, imports_not_asked_for, quarantine, requests_not_imported,
 };
 
-use super::{Outcome, host, load};
+use super::{Outcome, load, plain_host};
 use crate::args::{InspectArgs, PluginCommand, QuarantineArgs};
 use crate::exit::Exit;
 use crate::output::{Failure, one_line, print, print_json, say, table};
@@ -54,7 +54,7 @@ fn quarantined(args: &QuarantineArgs) -> Outcome {
 }
 
 fn inspect(args: &InspectArgs) -> Outcome {
-    let inspection = host()?.inspect(&args.plugin)?;
+    let inspection = plain_host()?.inspect(&args.plugin)?;
     let refused = inspection.description.as_ref().err().map(|error| Failure::new(Exit::Usage, error.to_string()));
     if args.output.json {
         // Says itself that it is refused, and why.

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
 
 /// Runs a pipeline.
 pub(crate) fn run_file(file: &PipelineFile, args: &RunArgs) -> Outcome {
-    let assembled = assemble(&host()?, file)?;
+    let assembled = assemble(&host(&args.host)?, file)?;
     announce(&assembled, args);
     let watch = Arc::new(Watch::new(args));
     let options = options(args, &watch);

@@ -11,7 +11,7 @@ use crate::words::counted;
 
 pub(crate) fn run(args: &ValidateArgs) -> Outcome {
     let file = load(&args.file)?;
-    let assembled = assemble(&host()?, &file)?;
+    let assembled = assemble(&host(&args.host)?, &file)?;
     let mut validation = check(&assembled)?;
     if args.connect {
         validation.findings.extend(wait(connect(&assembled))?);

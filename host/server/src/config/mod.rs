@@ -3,8 +3,11 @@
 //! [`load`] reads a file and checks all that can be known from the text alone; what needs plugins, sources or state is
 //! checked by [`crate::assemble`] and [`crate::validate`]. Every key with its default is listed in [`tables`].
 
+mod budgets;
 mod directories;
 mod error;
+mod host;
+mod host_tables;
 mod places;
 mod reader;
 mod reference;
@@ -23,12 +26,15 @@ use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 
 pub use error::{ConfigError, Problem};
+pub use host::{HostFile, HostSection, Isolation, TenantSection, load_host, parse_host};
+pub use host_tables::ALL as HOST_TABLES;
 pub use places::Places;
 pub use reader::{Absent, Key, Shape, Table};
-pub use reference::reference;
+pub use reference::{host_reference, reference};
 pub use tables::ALL as TABLES;
 pub use tidegate_columns::added::AddedColumn;
 pub use tidegate_columns::decode::UnknownFields;
+pub use tidegate_wasm::Limits;
 pub use units::show_duration;
 
 pub(crate) use directories::real;
@@ -38,7 +44,7 @@ pub(crate) use reader::suggest;
 /// Name of the sink that `[dead-letter]` makes.
 pub const DEAD_LETTER: &str = "dead-letter";
 
-/// Longest pipeline file that is read, in bytes.
+/// Longest file that is read, in bytes.
 const LONGEST_FILE: u64 = 1 << 20;
 
 /// A pipeline as its file describes it: checked, with defaults filled in and paths made independent of the working
@@ -89,6 +95,8 @@ pub struct PipelineSection {
     pub state: PathBuf,
     /// What must be guaranteed.
     pub guarantee: Delivery,
+    /// Whose budgets its plugins share.
+    pub tenant: String,
 }
 
 /// `[checkpoint]`
@@ -307,7 +315,7 @@ pub struct SinkSection {
     /// Secrets by the plugin's name for them.
     pub secrets: BTreeMap<String, SecretSource>,
     /// Budgets.
-    pub limits: LimitsSection,
+    pub limits: Limits,
 }
 
 /// Where a plugin comes from.
@@ -420,56 +428,48 @@ pub enum SecretSource {
     },
 }
 
-/// `[sinks.NAME.limits]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitsSection {
-    /// Bytes of memory of one instance.
-    pub memory: u64,
-    /// Longest call.
-    pub call_time: Duration,
-}
-
 /// Reads and checks a pipeline file.
 ///
 /// # Errors
 /// Everything that is wrong with it, with place and hints.
 pub fn load(path: &Path) -> Result<PipelineFile, ConfigError> {
-    let fail = |unreadable, problem| ConfigError { file: path.to_owned(), problems: vec![problem], unreadable };
-    let text = read(path).map_err(|problem| fail(true, problem))?;
-    let text = match String::from_utf8(text) {
-        Ok(text) => text,
-        Err(error) => {
-            let valid = error.utf8_error().valid_up_to();
-            let line = error.as_bytes()[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1;
-            let problem = Problem::of_file(format!("line {line} is not UTF-8")).hint("save the file as UTF-8 text");
-            return Err(fail(false, problem));
-        }
-    };
-    let absolute = std::path::absolute(path).map_err(|e| fail(true, Problem::of_file(e.to_string())))?;
+    let text = read_text(path, "pipeline file", "tidegate run pipeline.toml")?;
+    let fail = |problem| ConfigError { file: path.to_owned(), problems: vec![problem], unreadable: true };
+    let absolute = std::path::absolute(path).map_err(|e| fail(Problem::of_file(e.to_string())))?;
     let base = absolute.parent().unwrap_or(Path::new("/")).to_owned();
     parse(&text, path, &base)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Problem> {
+/// The text of a file that a person wrote. `what` it should be, and a command that names one.
+fn read_text(path: &Path, what: &str, command: &str) -> Result<String, ConfigError> {
+    let fail = |unreadable, problem| ConfigError { file: path.to_owned(), problems: vec![problem], unreadable };
+    let text = read(path, what, command).map_err(|problem| fail(true, problem))?;
+    String::from_utf8(text).map_err(|error| {
+        let valid = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..valid].iter().filter(|&&byte| byte == b'\n').count() + 1;
+        let problem = Problem::of_file(format!("line {line} is not UTF-8")).hint("save the file as UTF-8 text");
+        fail(false, problem)
+    })
+}
+
+fn read(path: &Path, what: &str, command: &str) -> Result<Vec<u8>, Problem> {
     use std::io::Read;
     let cannot = |error: std::io::Error| {
-        let problem = Problem::of_file(format!("cannot read the pipeline file: {error}"));
+        let problem = Problem::of_file(format!("cannot read the {what}: {error}"));
         match error.kind() {
-            std::io::ErrorKind::NotFound => {
-                problem.hint("give the path of a pipeline file, as in `tidegate run pipeline.toml`")
-            }
+            std::io::ErrorKind::NotFound => problem.hint(format!("give the path of a {what}, as in `{command}`")),
             std::io::ErrorKind::PermissionDenied => problem.hint("make the file readable for this user"),
             _ => problem,
         }
     };
     if path.is_dir() {
-        return Err(Problem::of_file("this is a directory, expected a pipeline file"));
+        return Err(Problem::of_file(format!("this is a directory, expected a {what}")));
     }
     let file = tidegate_wasm::open_file(path).map_err(cannot)?;
     let mut text = Vec::new();
     file.take(LONGEST_FILE + 1).read_to_end(&mut text).map_err(cannot)?;
     if text.len() as u64 > LONGEST_FILE {
-        return Err(Problem::of_file(format!("longer than {LONGEST_FILE} bytes; this is no pipeline file")));
+        return Err(Problem::of_file(format!("longer than {LONGEST_FILE} bytes; this is no {what}")));
     }
     Ok(text)
 }

@@ -102,15 +102,25 @@ pub struct Table {
     pub keys: &'static [Key],
 }
 
-/// The text of a pipeline file and the problems found in it so far.
+/// The text of a file and the problems found in it so far.
 pub(crate) struct Document<'t> {
     text: &'t str,
+    /// The tables that such files have, and what lists them.
+    tables: &'static [Table],
+    reference: &'static str,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'t> Document<'t> {
+    /// Of a pipeline file.
     pub(crate) fn new(text: &'t str) -> Self {
-        Self { text, problems: RefCell::default() }
+        Self { text, tables: super::tables::ALL, reference: ALL_KEYS, problems: RefCell::default() }
+    }
+
+    /// Of a host file.
+    pub(crate) fn of_host(text: &'t str) -> Self {
+        let reference = "`tidegate config reference --host` lists every key";
+        Self { text, tables: super::host_tables::ALL, reference, problems: RefCell::default() }
     }
 
     /// Line and column of a byte offset, both from 1; columns count characters.
@@ -195,7 +205,11 @@ impl<'d, 'i> Section<'d, 'i> {
         for key in section.table.keys() {
             if !known.contains(&key.get_ref().as_ref()) {
                 let message = format!("unknown key `{}` in {}", key.get_ref(), section.title());
-                document.problem(key.span(), message, vec![suggest(key.get_ref(), &known), ALL_KEYS.to_owned()]);
+                document.problem(
+                    key.span(),
+                    message,
+                    vec![suggest(key.get_ref(), &known), document.reference.to_owned()],
+                );
             }
         }
         section
@@ -526,7 +540,7 @@ impl<'d, 'i> Section<'d, 'i> {
     fn table_below(&self, name: &str) -> String {
         let path = self.below(name);
         let named = format!("{path}.NAME");
-        if super::TABLES.iter().any(|table| table.path == named) { named } else { path }
+        if self.document.tables.iter().any(|table| table.path == named) { named } else { path }
     }
 
     fn below(&self, name: &str) -> String {

@@ -1,8 +1,8 @@
 //! The reference of pipeline files, made from the tables that the reader uses.
 
 use super::reader::{Absent, Key, Shape, Table};
-use super::tables;
 use super::units::show_duration;
+use super::{host_tables, tables};
 
 /// Every table and key with type, default and meaning, as comments of a TOML file.
 pub fn reference() -> String {
@@ -13,7 +13,25 @@ pub fn reference() -> String {
          # Lines without a blank behind their `#` are an example: without it they are a pipeline file that says every\n\
          # key. It is there to be read and cut down, not to be run.\n",
     );
-    for table in tables::ALL {
+    list(tables::ALL, &mut text);
+    text
+}
+
+/// Every table and key of a host file, likewise.
+pub fn host_reference() -> String {
+    let mut text = String::from(
+        "# Every table and key of a host file, as given with --host or in TIDEGATE_HOST: what a process gives to the\n\
+         # plugins of its tenants. NAME stands for a tenant's name: lower-case letters, digits and `-`. A pipeline says\n\
+         # its tenant with `tenant` in [pipeline]. Without a host file every tenant has more than one pipeline needs.\n\
+         #\n\
+         # Lines without a blank behind their `#` are an example.\n",
+    );
+    list(host_tables::ALL, &mut text);
+    text
+}
+
+fn list(tables: &[Table], text: &mut String) {
+    for table in tables {
         text.push('\n');
         text.push_str(&heading(table));
         let block = block(table);
@@ -27,7 +45,6 @@ pub fn reference() -> String {
             }
         }
     }
-    text
 }
 
 /// The table of the example; `None` for those that are written within another.
@@ -41,6 +58,7 @@ fn block(table: &Table) -> Option<&'static str> {
         "sinks.NAME.files" => "sinks.out.files",
         "sinks.NAME.transform" => "sinks.out.transform",
         "sinks.NAME.limits" => "sinks.out.limits",
+        "tenants.NAME" => "tenants.acme",
         "sinks.NAME.route" | "sinks.NAME.secrets.NAME" => return None,
         path => path,
     })
@@ -77,6 +95,13 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     ("sinks.out.files", "compression", "\"zstd\""),
     ("sinks.out.files", "level", "3"),
     ("sinks.out.files", "folder", "\"carrier={carrier}/\""),
+    ("sinks.out.limits", "cpu-time", "\"30s\""),
+    ("host", "memory", "\"12GiB\""),
+    ("host", "cpu-millis", "6000"),
+    ("tenants.acme", "memory", "\"4GiB\""),
+    ("tenants.acme", "instances", "200"),
+    ("tenants.acme", "connections", "500"),
+    ("tenants.acme", "cpu-millis", "2000"),
     ("sinks.out.transform", "filter", "\"dep_delay > 15\""),
     ("sinks.out.transform", "cast", "{ dep_delay = \"BIGINT\" }"),
     ("sinks.out.transform", "add", "{ late = \"dep_delay > 60\" }"),
@@ -138,11 +163,9 @@ fn literal(shape: Shape, text: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_reference_names_every_key_with_its_default_and_is_toml() {
-        let text = reference();
+    fn names_every_key(text: &str, tables: &[Table]) {
         assert!(text.parse::<toml::Table>().is_ok_and(|table| table.is_empty()), "{text}");
-        for table in tables::ALL {
+        for table in tables {
             let section = text.split_once(&heading(table)).expect(table.path).1;
             let section = section.split("# ---- ").next().unwrap_or_default();
             for key in table.keys {
@@ -153,19 +176,17 @@ mod tests {
                 }
             }
         }
-        assert!(text.contains("# interval: time between two barriers\n#   a duration such as"), "{text}");
     }
 
-    #[test]
-    fn the_example_says_every_key_and_is_a_pipeline_file() {
-        let text = reference();
+    /// The example of a reference, which says every key.
+    fn example(text: &str, tables: &[Table]) -> String {
         let example: String = text
             .lines()
             .filter_map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')))
             .map(|line| format!("{line}\n"))
             .collect();
         let written: toml::Table = example.parse().unwrap_or_else(|error| panic!("{error}\n{example}"));
-        for table in tables::ALL {
+        for table in tables {
             let Some(block) = block(table) else { continue };
             let mut at = &written;
             for name in block.split('.').filter(|name| !name.is_empty()) {
@@ -175,7 +196,28 @@ mod tests {
                 assert!(at.contains_key(key.name), "give an example of `{}` in [{block}]", key.name);
             }
         }
+        example
+    }
+
+    #[test]
+    fn the_reference_names_every_key_with_its_default_and_is_toml() {
+        let text = reference();
+        names_every_key(&text, tables::ALL);
+        assert!(text.contains("# interval: time between two barriers\n#   a duration such as"), "{text}");
+        names_every_key(&host_reference(), host_tables::ALL);
+    }
+
+    #[test]
+    fn the_example_says_every_key_and_is_a_pipeline_file() {
+        let example = example(&reference(), tables::ALL);
         let parsed = crate::config::parse(&example, "reference.toml".as_ref(), "/base".as_ref());
+        assert!(parsed.is_ok(), "{:#?}\n{example}", parsed.err().map(|error| error.problems));
+    }
+
+    #[test]
+    fn the_hosts_example_says_every_key_and_is_a_host_file() {
+        let example = example(&host_reference(), host_tables::ALL);
+        let parsed = crate::config::parse_host(&example, "reference.toml".as_ref());
         assert!(parsed.is_ok(), "{:#?}\n{example}", parsed.err().map(|error| error.problems));
     }
 }

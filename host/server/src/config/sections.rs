@@ -83,7 +83,8 @@ impl<'d, 'i> Reading<'d, 'i> {
             "best-effort" => Delivery::BestEffort,
             _ => Delivery::ExactlyOnce,
         });
-        Some(PipelineSection { name: name?, state: state?, guarantee: guarantee? })
+        let tenant = section.text("tenant");
+        Some(PipelineSection { name: name?, state: state?, guarantee: guarantee?, tenant: tenant? })
     }
 
     fn checkpoint(&self, top: &Section<'d, 'i>) -> Option<CheckpointSection> {
@@ -600,16 +601,12 @@ impl<'d, 'i> Reading<'d, 'i> {
         secrets
     }
 
-    fn limits(&self, sink: &Section<'d, 'i>) -> Option<LimitsSection> {
+    fn limits(&self, sink: &Section<'d, 'i>) -> Option<Limits> {
         let empty = DeTable::new();
         let path = format!("{}.limits", sink.path);
-        let read = |section: &Section<'_, '_>| {
-            let (memory, call_time) = (section.size("memory"), section.duration("call-time"));
-            Some(LimitsSection { memory: memory?, call_time: call_time? })
-        };
         match sink.table("limits", tables::LIMITS) {
-            Some(section) => read(&section),
-            None => read(&Section::new(self.document, path, 0..0, &empty, tables::LIMITS)),
+            Some(section) => budgets::limits(&section),
+            None => budgets::limits(&Section::new(self.document, path, 0..0, &empty, tables::LIMITS)),
         }
     }
 

@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// Most tasks of a source and most subtasks of a sink.
 pub(crate) const MOST_TASKS: u64 = 256;
 
-const fn key(name: &'static str, shape: Shape, absent: Absent, about: &'static str) -> Key {
+pub(crate) const fn key(name: &'static str, shape: Shape, absent: Absent, about: &'static str) -> Key {
     Key { name, shape, absent, about }
 }
 
@@ -38,6 +38,12 @@ pub(crate) const PIPELINE: Table = Table {
             OneOf(&["exactly-once", "at-least-once", "at-most-once", "best-effort"]),
             Default("exactly-once"),
             "the pipeline does not start when less than this can be promised",
+        ),
+        key(
+            "tenant",
+            Text,
+            Default("default"),
+            "whose budgets its plugins share; a tenant of the host file, where one is given with --host",
         ),
     ],
 };
@@ -283,15 +289,76 @@ pub(crate) const TRANSFORM: Table = Table {
 /// `[sinks.NAME.limits]`.
 pub(crate) const LIMITS: Table = Table {
     path: "sinks.NAME.limits",
-    about: "what one instance of the plugin may use up",
+    about: "what one instance of the plugin may use up; whoever goes beyond is ended, unless it says otherwise",
     keys: &[
-        key("memory", Size(MIB, 4096 * MIB), Default("256MiB"), "most memory of one instance"),
+        key("memory", Size(MIB, 4096 * MIB), Default("256MiB"), "all linear memories and tables together"),
+        key("table-entries", Integer(1, 10_000_000), Default("200000"), "entries of all tables together"),
+        key("core-instances", Integer(1, 1000), Default("64"), "core modules that the component instantiates"),
+        key("memories", Integer(1, 1000), Default("16"), "linear memories of the component"),
+        key("tables", Integer(1, 1000), Default("32"), "tables of the component"),
+        key("call-time", Duration(1, DAY), Default("60s"), "wall-clock time of one call, waiting included"),
         key(
-            "call-time",
+            "cpu-time",
             Duration(1, DAY),
-            Default("60s"),
-            "longest time of one call; it may compute for half of it, at least 30s",
+            Means("half of call-time, at least 30s"),
+            "processor time of one call, in the plugin and in the host on its behalf; looked at every 10ms",
         ),
+        key(
+            "checkpoint-cpu-time",
+            Duration(1, DAY),
+            Default("10m"),
+            "processor time of a writer from one epoch's beginning to the next one's",
+        ),
+        key("host-calls", Integer(1, 1_000_000_000_000), Default("1000000"), "calls into the host during one call"),
+        key(
+            "transfer",
+            Size(4 << 10, 1024 * MIB),
+            Default("32MiB"),
+            "what is handed over in one go: arguments or result of one call, a batch, all states that a writer is opened with",
+        ),
+        key("handles", Integer(1, 1_000_000), Default("4096"), "streams, files, sockets and the like at once"),
+        key("random", Size(64, 1024 * MIB), Default("64KiB"), "random bytes per request"),
+        key("random-total", Size(64, 1 << 40), Default("16MiB"), "random bytes of all requests during one call"),
+        key(
+            "log-lines",
+            Integer(0, 1_000_000_000),
+            Default("1000"),
+            "log lines per minute of all instances of the sink; further ones are dropped",
+        ),
+        key(
+            "log-bytes",
+            Size(0, 1024 * MIB),
+            Default("1MiB"),
+            "log bytes per minute of all instances of the sink; further lines are dropped",
+        ),
+        key("metric-names", Integer(0, 100_000), Default("100"), "names of metrics; further ones are dropped"),
+        key(
+            "metric-series",
+            Integer(0, 1_000_000),
+            Default("200"),
+            "series of metrics, which are names with labels; further ones are dropped",
+        ),
+        key("committable", Size(1 << 10, 64 * MIB), Default("1MiB"), "what prepare answers for one part; it is sealed"),
+        key("state", Size(1 << 10, 64 * MIB), Default("1MiB"), "state of one writer; it is sealed"),
+        key("message", Size(64, 64 << 10), Default("4KiB"), "text of one error or log line; the rest is cut off"),
+        key("connections", Integer(0, 10_000), Default("64"), "connections at once, HTTP requests included"),
+        key("requests", Integer(0, 1_000_000_000), Default("10000"), "connections and requests begun during one call"),
+        key("lookups", Integer(0, 1_000_000_000), Default("1000"), "name lookups during one call"),
+        key("bytes-up", Size(0, 1 << 60), Default("16GiB"), "bytes sent to the network during one call"),
+        key("bytes-down", Size(0, 1 << 60), Default("1GiB"), "bytes received from the network during one call"),
+        key(
+            "disk-bytes",
+            Size(0, 1 << 60),
+            Default("1TiB"),
+            "bytes in one granted directory that has no quota of its own",
+        ),
+        key(
+            "disk-files",
+            Integer(0, 1_000_000_000_000),
+            Default("10000000"),
+            "files and folders in one granted directory that has no quota of its own",
+        ),
+        key("flushes", Integer(1, 1_000_000), Default("1000"), "flushes to disk per second"),
     ],
 };
 
@@ -312,7 +379,7 @@ pub(crate) const SECRET: Table = Table {
     ],
 };
 
-/// All tables, for a reference text.
+/// All tables of a pipeline file, for a reference text.
 pub const ALL: &[Table] = &[
     TOP,
     PIPELINE,

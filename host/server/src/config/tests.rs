@@ -62,7 +62,7 @@ fn a_short_file_gets_every_default() {
     assert_eq!(sink.route, Route::RoundRobin);
     assert_eq!(sink.sources, [SourceId::new("flights").unwrap()]);
     assert_eq!(sink.dirs["output"], DirGrant { written: "out".into(), path: "/base/out".into() });
-    assert_eq!(sink.limits, LimitsSection { memory: 256 << 20, call_time: Duration::from_secs(60) });
+    assert_eq!(sink.limits, Limits::default());
     let source = &file.sources[&SourceId::new("flights").unwrap()];
     let rows = source.kind.rows().unwrap();
     assert_eq!((rows.max_line, rows.on_bad_row), (1 << 20, OnBadRow::Stop));

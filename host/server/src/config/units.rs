@@ -12,6 +12,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
     ("GiB", 1 << 30),
+    ("TiB", 1 << 40),
 ];
 
 /// Parses `250ms`, `1s`, `1h30m`: whole numbers, each with a unit, added up.
@@ -91,6 +92,7 @@ mod tests {
     fn sizes_know_both_kinds_of_prefix() {
         assert_eq!(size("1MiB"), Ok(1 << 20));
         assert_eq!(size("1 MB"), Ok(1_000_000));
+        assert_eq!(size("1TiB"), Ok(1 << 40));
         assert!(size("1mib").unwrap_err().contains("KiB"));
     }
 

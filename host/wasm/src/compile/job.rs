@@ -9,7 +9,7 @@ use wasmparser::{Validator, WasmFeatures};
 use wasmtime::Engine;
 
 use crate::engine;
-use crate::limits::MAX_COMPONENT_BYTES;
+use crate::limits::{HostLimits, MAX_COMPONENT_BYTES};
 use crate::worker::frame;
 
 /// What the host tells a worker about the job.
@@ -81,7 +81,7 @@ pub(crate) fn serve(mut socket: UnixStream, settings: &Settings) -> i32 {
 fn try_serve(socket: &mut UnixStream, settings: &Settings) -> io::Result<()> {
     // SAFETY: this process has one thread so far.
     unsafe { env::set_var("RAYON_NUM_THREADS", settings.threads.to_string()) };
-    let engine = engine::new().map_err(|error| io::Error::other(error.to_string()))?;
+    let engine = engine::new(HostLimits::default().stack_bytes).map_err(|error| io::Error::other(error.to_string()))?;
     let max_code: u64 = frame::read(socket, 16)?;
     let bytes = frame::read_bytes(socket, MAX_COMPONENT_BYTES)?;
     end_with_the_host()?;

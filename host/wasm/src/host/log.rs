@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::State;
 use crate::bindings::imported::log::{self, Level};
-use crate::limits::Limits;
-use crate::text::{MAX_MESSAGE, MAX_NAME, Redactor};
+use crate::limits::budget;
+use crate::tenant::Tenant;
+use crate::text::{MAX_NAME, Redactor};
 
 const MAX_FIELDS: usize = 16;
 
@@ -96,8 +97,8 @@ pub(crate) struct Speaker {
 /// How long a log budget lasts.
 pub(crate) const WINDOW: Duration = Duration::from_secs(60);
 
-/// What all instances of one sink may log within one window. Shared, so that a plugin that is started again and again
-/// does not get more.
+/// What all instances of one sink, or of one tenant, may log within one window. Shared, so that a plugin that is started
+/// again and again does not get more.
 pub(crate) struct LogBudget {
     lines: u64,
     bytes: u64,
@@ -126,8 +127,7 @@ enum Verdict {
 }
 
 impl LogBudget {
-    pub(crate) fn new(limits: &Limits) -> Self {
-        let (lines, bytes) = (limits.log_lines, limits.log_bytes);
+    pub(crate) fn new(lines: u64, bytes: u64) -> Self {
         let window = Window { began: None, lines_left: lines, bytes_left: bytes, dropped: 0 };
         Self { lines, bytes, window: Mutex::new(window) }
     }
@@ -163,46 +163,75 @@ impl LogBudget {
     }
 }
 
-/// The log of one instance. Lines beyond the budget are dropped; the first one is announced, and how many there were.
+/// The log of one instance. Lines beyond the budgets of the sink and of the tenant are dropped; the first one is announced,
+/// and how many there were.
 pub(crate) struct PluginLog {
     speaker: Speaker,
     sink: Arc<dyn LogSink>,
     redactor: Redactor,
     budget: Arc<LogBudget>,
+    tenant: Tenant,
 }
 
 impl PluginLog {
-    pub(crate) fn new(speaker: Speaker, sink: Arc<dyn LogSink>, redactor: Redactor, budget: Arc<LogBudget>) -> Self {
-        Self { speaker, sink, redactor, budget }
+    pub(crate) fn new(
+        speaker: Speaker,
+        sink: Arc<dyn LogSink>,
+        redactor: Redactor,
+        budget: Arc<LogBudget>,
+        tenant: Tenant,
+    ) -> Self {
+        Self { speaker, sink, redactor, budget, tenant }
     }
 
     pub(crate) fn write(&self, level: LogLevel, message: &str, fields: &[(String, String)]) {
         let bytes =
             fields.iter().fold(message.len(), |sum, (k, v)| sum.saturating_add(k.len()).saturating_add(v.len()));
-        match self.budget.take(bytes as u64, Instant::now()) {
-            Verdict::Pass { dropped_before: 0 } => {}
-            Verdict::Pass { dropped_before } => {
-                self.emit(LogLevel::Warn, format!("{dropped_before} lines of this sink's plugin were dropped"), vec![]);
-            }
-            Verdict::Drop { first } => {
-                if first {
-                    let message = "log budget spent: further lines of this sink's plugin are dropped for now";
-                    self.emit(LogLevel::Warn, message.to_owned(), vec![]);
-                }
-                return;
-            }
+        let (bytes, now) = (bytes as u64, Instant::now());
+        if !self.passes(self.budget.take(bytes, now), "this sink's plugin") {
+            return;
         }
+        if !self.passes(self.tenant.log().take(bytes, now), "this tenant's plugins") {
+            self.tenant.note_spent(budget::LOG_LINES, None);
+            return;
+        }
+        self.tenant.note_spent(budget::LOG_LINES, Some(1));
+        self.tenant.note_spent(budget::LOG_BYTES, Some(bytes));
         let fields = fields
             .iter()
             .take(MAX_FIELDS)
             .map(|(name, value)| (self.redactor.show(name, MAX_NAME), self.redactor.show(value, MAX_NAME)))
             .collect();
-        self.emit(level, self.redactor.show(message, MAX_MESSAGE), fields);
+        self.emit(level, self.redactor.message(message), fields);
+    }
+
+    /// Whether a line is let through; says what a budget has dropped.
+    fn passes(&self, verdict: Verdict, whose: &str) -> bool {
+        match verdict {
+            Verdict::Pass { dropped_before: 0 } => true,
+            Verdict::Pass { dropped_before } => {
+                self.emit(LogLevel::Warn, format!("{dropped_before} lines of {whose} were dropped"), vec![]);
+                true
+            }
+            Verdict::Drop { first } => {
+                if first {
+                    let message = format!("log budget spent: further lines of {whose} are dropped for now");
+                    self.emit(LogLevel::Warn, message, vec![]);
+                }
+                false
+            }
+        }
     }
 
     /// Whether a line would be dropped.
     pub(crate) fn is_silenced(&self) -> bool {
-        self.budget.is_spent(Instant::now())
+        let now = Instant::now();
+        self.budget.is_spent(now) || self.tenant.log().is_spent(now)
+    }
+
+    /// Longest line, in bytes.
+    pub(crate) fn longest(&self) -> usize {
+        self.redactor.max_message()
     }
 
     fn emit(&self, level: LogLevel, message: String, fields: Vec<(String, String)>) {
@@ -232,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_budget_is_full_again_when_its_window_is_over() {
-        let budget = LogBudget::new(&Limits { log_lines: 2, log_bytes: 100, ..Limits::default() });
+        let budget = LogBudget::new(2, 100);
         let start = Instant::now();
         let pass = Verdict::Pass { dropped_before: 0 };
         assert_eq!([budget.take(1, start), budget.take(1, start)], [pass, pass]);
@@ -245,7 +274,7 @@ mod tests {
 
     #[test]
     fn bytes_count_as_well_as_lines() {
-        let budget = LogBudget::new(&Limits { log_lines: 10, log_bytes: 100, ..Limits::default() });
+        let budget = LogBudget::new(10, 100);
         assert_eq!(budget.take(101, Instant::now()), Verdict::Drop { first: true });
     }
 }

@@ -1,10 +1,12 @@
 //! What a plugin can call: one small module per service. Adding a service means a module here, a field in
 //! [`State`], and a line in [`link`].
 
+mod io;
 pub(crate) mod ledger;
 pub(crate) mod log;
 pub(crate) mod metrics;
 pub(crate) mod network;
+mod random;
 pub(crate) mod rows;
 pub(crate) mod secrets;
 pub(crate) mod stdio;
@@ -16,10 +18,12 @@ use std::sync::Arc;
 use tidegate_protocol::plugin::Usage;
 use wasmtime::component::{HasSelf, Linker, ResourceTable};
 use wasmtime_wasi::WasiCtx;
+use wasmtime_wasi::p2::bindings as wasi_bindings;
 
 use crate::bindings::{self, imported};
-use crate::limits::Limits;
+use crate::limits::{Limits, Unit, budget};
 use crate::meter::{KillSwitch, MemoryMeter, Meter};
+use crate::tenant::Tenant;
 use crate::text::Redactor;
 
 /// Everything the host keeps for one instance. Nothing in it is shared with another instance, except for the places
@@ -38,17 +42,25 @@ pub(crate) struct State {
     /// It was granted something outside, which it may wait for.
     pub(crate) reaches_out: bool,
     pub(crate) network: network::Network,
+    /// Who pays.
+    pub(crate) tenant: Tenant,
+    /// Stack of its own code.
+    pub(crate) stack_bytes: usize,
+    /// Most resources alive at once.
+    max_handles: usize,
+    /// Most bytes that are handed over at once.
+    max_transfer: usize,
 }
 
 impl State {
-    pub(crate) fn new(grants: Granted, limits: &Limits, kill: KillSwitch) -> Self {
+    pub(crate) fn new(grants: Granted, limits: &Limits, stack_bytes: usize, kill: KillSwitch) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(limits.handles);
         Self {
             table,
             wasi: grants.wasi,
-            meter: Meter::new(kill, grants.network.traffic.clone()),
-            memory: MemoryMeter::new(limits),
+            meter: Meter::new(kill, grants.tenant.clone(), grants.network.traffic.clone()),
+            memory: MemoryMeter::new(limits, &grants.tenant),
             stdio: grants.stdio,
             log: grants.log,
             metrics: grants.metrics,
@@ -57,7 +69,16 @@ impl State {
             redactor: grants.redactor,
             reaches_out: grants.reaches_out,
             network: grants.network,
+            tenant: grants.tenant,
+            stack_bytes,
+            max_handles: limits.handles,
+            max_transfer: limits.transfer_bytes,
         }
+    }
+
+    /// Refuses to hand `bytes` to the plugin where that is more than it may be given at once.
+    pub(crate) fn hand_over(&mut self, bytes: usize) -> wasmtime::Result<()> {
+        self.meter.bound(budget::TRANSFER_IN, bytes as u64, self.max_transfer as u64, Unit::Bytes)
     }
 
     /// Fills the budgets for one call.
@@ -68,8 +89,9 @@ impl State {
     }
 
     /// A call is over, well or not.
-    pub(crate) fn end_call(&self) {
+    pub(crate) fn end_call(&mut self) {
         self.stdio.iter().for_each(stdio::LineStream::end);
+        self.meter.end_call();
     }
 
     /// What the instance holds now.
@@ -97,11 +119,14 @@ pub(crate) struct Granted {
     /// It was granted something outside, which it may wait for.
     pub(crate) reaches_out: bool,
     pub(crate) network: network::Network,
+    /// Who pays.
+    pub(crate) tenant: Tenant,
 }
 
 /// Links all services. What an instance was not granted is linked too, and denies.
 pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
+    link_bounded(linker)?;
     imported::types::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::rows::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::ledger::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
@@ -109,6 +134,19 @@ pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     imported::metrics::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::secrets::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::tcp::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    Ok(())
+}
+
+/// In place of what WASI does, where that has no bound.
+fn link_bounded(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    linker.allow_shadowing(true);
+    wasi_bindings::io::error::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    wasi_bindings::io::poll::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    wasi_bindings::io::streams::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    wasi_bindings::random::random::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    wasi_bindings::random::insecure::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    wasi_bindings::random::insecure_seed::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    linker.allow_shadowing(false);
     Ok(())
 }
 

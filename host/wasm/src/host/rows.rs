@@ -37,7 +37,9 @@ impl rows::HostBatch for State {
 
     async fn bytes(&mut self, batch: Resource<HostBatch>) -> wasmtime::Result<Vec<u8>> {
         self.meter.check()?;
-        Ok(self.table.get(&batch)?.0.bytes.to_vec())
+        let bytes = self.table.get(&batch)?.0.bytes.clone();
+        self.hand_over(bytes.len())?;
+        Ok(bytes.to_vec())
     }
 
     async fn write_to(

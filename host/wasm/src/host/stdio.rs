@@ -12,7 +12,6 @@ use wasmtime_wasi::cli::{IsTerminal, StdoutStream};
 use wasmtime_wasi::p2::{OutputStream, Pollable, StreamResult};
 
 use super::log::{LogLevel, PluginLog};
-use crate::text::MAX_MESSAGE;
 
 const PERMIT: usize = 16 << 10;
 
@@ -33,11 +32,12 @@ impl LineStream {
         if self.log.is_silenced() {
             return;
         }
+        let longest = self.log.longest();
         let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
         for piece in bytes.split_inclusive(|b| *b == b'\n') {
             let (text, ended) = piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));
-            for part in text.chunks(MAX_MESSAGE) {
-                if line.len() + part.len() > MAX_MESSAGE {
+            for part in text.chunks(longest) {
+                if line.len() + part.len() > longest {
                     self.emit(&mut line);
                 }
                 line.extend_from_slice(part);

@@ -96,12 +96,18 @@ impl Traffic {
 
     /// Bytes about to be sent.
     pub(crate) fn up(&self, bytes: usize) -> Result<(), Spent> {
-        self.take(&self.0.up_left, bytes as u64, budget::BYTES_UP)
+        self.take(&self.0.up_left, bytes as u64, budget::BYTES_UP)?;
+        self.of_tenant(budget::BYTES_UP, bytes, budget::TENANT_BYTES_UP)
     }
 
     /// Bytes that have arrived.
     pub(crate) fn down(&self, bytes: usize) -> Result<(), Spent> {
-        self.take(&self.0.down_left, bytes as u64, budget::BYTES_DOWN)
+        self.take(&self.0.down_left, bytes as u64, budget::BYTES_DOWN)?;
+        self.of_tenant(budget::BYTES_DOWN, bytes, budget::TENANT_BYTES_DOWN)
+    }
+
+    fn of_tenant(&self, rate: &'static str, bytes: usize, name: &'static str) -> Result<(), Spent> {
+        self.0.tenant.spend(rate, bytes as u64).map_err(|_| self.overdraw(name))
     }
 
     /// The right to one connection, given back when it is dropped. `Ok(None)`: others of the tenant have taken all that
@@ -152,6 +158,16 @@ mod tests {
         assert_eq!(traffic.lookup(), Err(Spent(budget::BYTES_UP)), "the first one ended the call");
         traffic.begin_call(&limits);
         assert_eq!((traffic.breach(), traffic.up(10)), (None, Ok(())));
+    }
+
+    #[test]
+    fn instances_of_a_tenant_share_its_bytes() {
+        let tenant = Tenant::new("t", TenantLimits { bytes_up: 10, bytes_down: 5, ..TenantLimits::default() });
+        let limits = Limits::default();
+        let (one, other) = (traffic(&limits, &tenant), traffic(&limits, &tenant));
+        assert_eq!((one.up(8), other.up(2), one.down(5)), (Ok(()), Ok(()), Ok(())));
+        assert_eq!(other.up(1), Err(Spent(budget::TENANT_BYTES_UP)));
+        assert_eq!(one.down(1), Err(Spent(budget::TENANT_BYTES_DOWN)));
     }
 
     #[test]

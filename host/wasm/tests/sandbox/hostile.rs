@@ -199,17 +199,29 @@ async fn h54_long_and_strange_messages_are_cut_and_escaped() {
     assert!(error.message.starts_with("line\\u{a}break y") && error.message.len() < 4200, "{}", error.message.len());
 }
 
+/// How `prepare` ends.
+async fn prepare_fault(word: &str) -> CallFault {
+    let bound = bind(limits());
+    let ctx = context("out", 1, &format!(r#"{{"do":"{word}"}}"#));
+    let mut writer = bound.plugin.writer(Arc::new(Intents::default())).await.unwrap();
+    writer.open(&ctx, KeyRange::ALL, &[]).await.unwrap();
+    writer.begin(&ctx, &part(&ctx, 1, 0)).await.unwrap();
+    writer.prepare(&ctx).await.unwrap_err()
+}
+
 #[tokio::test]
-async fn a_committable_with_a_secret_or_of_any_size_is_malformed() {
-    for word in ["secret-committable", "huge-committable"] {
-        let bound = bind(limits());
-        let ctx = context("out", 1, &format!(r#"{{"do":"{word}"}}"#));
-        let mut writer = bound.plugin.writer(Arc::new(Intents::default())).await.unwrap();
-        writer.open(&ctx, KeyRange::ALL, &[]).await.unwrap();
-        writer.begin(&ctx, &part(&ctx, 1, 0)).await.unwrap();
-        let fault = writer.prepare(&ctx).await.unwrap_err();
-        assert_eq!(fault.kind, FaultKind::Malformed, "{fault}");
-        assert!(!fault.to_string().contains(CANARY));
+async fn a_committable_with_a_secret_is_malformed() {
+    let fault = prepare_fault("secret-committable").await;
+    assert_eq!(fault.kind, FaultKind::Malformed, "{fault}");
+    assert!(!fault.to_string().contains(CANARY));
+}
+
+#[tokio::test]
+async fn what_is_stored_with_every_checkpoint_has_a_bound() {
+    for (word, budget) in [("huge-committable", "bytes of a committable"), ("huge-state", "bytes of a writer state")] {
+        let fault = prepare_fault(word).await;
+        assert_eq!(fault.kind, FaultKind::Budget(budget), "{fault}");
+        assert!(fault.message.contains("2 MiB where 1 MiB are allowed"), "{fault}");
     }
 }
 

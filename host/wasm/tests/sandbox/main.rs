@@ -2,6 +2,7 @@
 
 mod admission;
 mod advisories;
+mod budgets;
 mod faults;
 mod files;
 mod hostile;

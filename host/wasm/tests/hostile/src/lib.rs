@@ -8,8 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate_sdk::{
     Abilities, AtomicScope, Batch, Committable, Ctx, Description, Encoding, Error, External, GrantRequest, KeyRange,
-    Level, Orphans, Outcome, Part, Position, Prepared, Reject, Role, Sink, Visibility, Writer, WriterState,
+    Level, Need, Orphans, Outcome, Part, Position, Prepared, Reject, Role, Sink, Visibility, Writer, WriterState,
 };
+
+unsafe extern "C" {
+    /// The C library's, which asks WASI for random bytes.
+    fn getentropy(buffer: *mut u8, len: usize) -> i32;
+}
 
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
@@ -50,7 +55,7 @@ impl Sink for Hostile {
                 grant(Role::Committer, "secret", "token"),
                 grant(Role::Writer, "secret", "token"),
             ],
-            needs: vec![],
+            needs: vec![Need { budget: "connections", at_least: 2 }],
         }
     }
 
@@ -86,7 +91,14 @@ impl Writer for HostileWriter {
         ctx.resource_bound(number, "u-1")
     }
 
-    fn write(&mut self, _: &Ctx, rows: &Batch) -> Result<Vec<Reject>, Error> {
+    fn write(&mut self, ctx: &Ctx, rows: &Batch) -> Result<Vec<Reject>, Error> {
+        if word(ctx) == "burn" {
+            let end = std::time::Instant::now() + std::time::Duration::from_millis(5);
+            while std::time::Instant::now() < end {
+                std::hint::black_box(0);
+            }
+            return Ok(vec![]);
+        }
         let text = String::from_utf8_lossy(&rows.bytes()).into_owned();
         Ok(vec![Reject { row: rows.info().rows, code: "echo".into(), message: text }])
     }
@@ -99,8 +111,13 @@ impl Writer for HostileWriter {
             "huge-committable" => vec![7; 2 << 20],
             _ => b"body".to_vec(),
         };
+        let state = (word(ctx) == "huge-state").then(|| WriterState {
+            range: KeyRange { first: 0, last: u32::MAX },
+            version: 1,
+            body: vec![7; 2 << 20],
+        });
         let committable = Committable { part, version: 1, body, rows: 1, expires_at: None };
-        Ok(Prepared { committable, resources: vec![], state: None, rows: 1, rejects: vec![] })
+        Ok(Prepared { committable, resources: vec![], state, rows: 1, rejects: vec![] })
     }
 }
 
@@ -267,6 +284,21 @@ fn misbehave(ctx: &Ctx) -> Result<Position, Error> {
         "far-beyond" => position(vec![read_at(usize::MAX)]),
         "big-answer" => position(vec![0; 100 << 20]),
         "long-error" => Err(Error::permanent("code\n", format!("line\nbreak {}", "y".repeat(1 << 20)))),
+        "entropy" => {
+            let mut bytes = [0u8; 256];
+            loop {
+                // SAFETY: it fills the 256 bytes that it is given.
+                if unsafe { getentropy(bytes.as_mut_ptr(), bytes.len()) } != 0 {
+                    return position("no entropy");
+                }
+            }
+        }
+        "names" => {
+            for name in ["a", "b", "c", "d"] {
+                ctx.counter_add(name, &[], 1);
+            }
+            position("named")
+        }
         "count" => position(format!("{}", CALLS.fetch_add(1, Ordering::Relaxed))),
         "random" => {
             // Seeded from WASI's random numbers, per instance.

@@ -1,6 +1,5 @@
 //! From a sink's section to an admitted plugin and its binding.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,8 +8,7 @@ use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    AdmitError, Admitted, BindOptions, Inspection, MAX_COMPONENT_BYTES, Runtime, RuntimeOptions, SecretRef, Tenant,
-    WasmError, Worker, builtin,
+    AdmitError, Admitted, BindOptions, Inspection, Runtime, RuntimeOptions, SecretRef, Tenant, WasmError, Worker, builtin,
 };
 
 use crate::canonical;
@@ -241,9 +239,5 @@ fn read_file(path: &Path) -> Result<Vec<u8>, Problem> {
         let hint = "give the path of a .wasm file, or builtin:NAME";
         (format!("cannot read the plugin {}: {error}", path.display()), vec![hint.to_owned()])
     };
-    let file = tidegate_wasm::open_file(path).map_err(cannot)?;
-    let mut bytes = Vec::new();
-    // One more than is allowed, so that the engine says what is wrong with it.
-    file.take(MAX_COMPONENT_BYTES as u64 + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    Ok(bytes)
+    tidegate_wasm::read_component(path).map_err(cannot)
 }

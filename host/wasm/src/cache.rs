@@ -284,6 +284,23 @@ mod tests {
     }
 
     #[test]
+    fn h33_code_for_another_engine_is_not_loaded_under_any_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (engine, bytes) = parts();
+        let ours = CompileCache::open(dir.path(), &engine).unwrap();
+        let mut config = wasmtime::Config::new();
+        let other = Engine::new(config.concurrency_support(false)).unwrap();
+        let theirs = CompileCache::open(dir.path(), &other).unwrap();
+        assert_ne!(ours.name("abc"), theirs.name("abc"));
+        // The same host with the same key, as after an upgrade.
+        theirs.store("abc", &other.precompile_component(&bytes).unwrap());
+        assert!(theirs.load(&other, "abc").is_some());
+        assert!(ours.load(&engine, "abc").is_none());
+        fs::copy(dir.path().join(theirs.name("abc")), dir.path().join(ours.name("abc"))).unwrap();
+        assert!(ours.load(&engine, "abc").is_none());
+    }
+
+    #[test]
     fn entries_used_last_stay() {
         let dir = tempfile::tempdir().unwrap();
         let (engine, bytes) = parts();

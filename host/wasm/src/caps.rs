@@ -1,4 +1,18 @@
 //! How large and how intricate a component may be, before anything but a reader of its sections has seen it.
+//!
+//! What a trivial sink has when componentize-js 0.23 or componentize-py 0.25 made it, beside the default:
+//!
+//! | | JavaScript | Python | default |
+//! |---|---|---|---|
+//! | core modules, instances of them | 4, 4 | 14, 14 | 64, 128 |
+//! | imports, exports | 234, 134 | 2,439, 4,300 | 20,000, 50,000 |
+//! | functions | 12,789 | 13,417 | 200,000 |
+//! | bytes of the largest function | 171,628 | 426,843 | 2 MiB |
+//! | variables of one function, of all | 118, 51,995 | 271, 48,025 | 20,000, 5,000,000 |
+//! | blocks within each other | 456 | 781 | 5,000 |
+//! | targets of one branch table | 453 | 3,202 | 20,000 |
+//! | data segments | 10,000 | 1,963 | 50,000 |
+//! | elements | 7,777 | 5,817 | 500,000 |
 
 use std::fmt;
 

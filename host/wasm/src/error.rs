@@ -156,7 +156,7 @@ pub enum AdmitError {
         waiting: usize,
     },
     /// It cannot say what it is.
-    Describe(CallFault),
+    Describe(Box<CallFault>),
     /// It begins with more, or says that it needs more, than it may have.
     Budget {
         /// Its name.

@@ -8,9 +8,18 @@
 //!
 //! # What holds now
 //!
-//! **Admission.** A file is refused by its size and its first bytes before wasmtime sees it; by the interface version
-//! in its export names, and by imports that are not on [`WASI_INTERFACES`] or in `tidegate:sink`, before it is compiled;
-//! by the types of all imports and exports before any of its code runs. Then `describe` is called once, without grants.
+//! **Admission.** A file is refused by its size, its first bytes, and what it consists of ([`ComponentCaps`]) before
+//! wasmtime sees it; by the interface version in its export names, and by imports that are not on [`WASI_INTERFACES`] or in
+//! `tidegate:sink`, before it is compiled; by the types of all imports and exports before any of its code runs, start
+//! functions included. Exports that the host does not know are left alone. Proposals that are switched off are named. Then
+//! `describe` is called once, without grants.
+//!
+//! **Compilation** happens in a child process of the same program ([`Worker::Program`]): a few at once, the others wait in
+//! a bounded queue. The child has limits on address space, processor time and wall-clock time ([`CompileLimits`]), no
+//! network, no files, no privileges, no environment, and dies with its parent; where the kernel denies a part of that, the
+//! host does not start unless [`ConfinementPolicy::IfPossible`] was chosen. A child that fails or is killed is an
+//! [`AdmitError`] that says which limit it met; other plugins do not notice. What it answers is trusted as code: a component
+//! that takes over the compiler would win, though it would have to do so in a process that can only answer.
 //!
 //! **Deny by default.** Everything on the list is linked, nothing of it is granted: there are no arguments, no
 //! environment, no standard input, no directories, no network and no name lookup. A sink grants directories and secrets
@@ -48,8 +57,10 @@
 //! That stops carelessness; a plugin that encodes a secret first can get it past, and values of less than four bytes are
 //! not looked for.
 //!
-//! **Compiled code** is loaded from the cache only if it carries this host's MAC; nothing supplied from outside is ever
-//! loaded as native code.
+//! **Compiled code** is kept under the digest of the component and of the engine's configuration, in a directory that only
+//! this user can use, and is loaded only if it carries this host's MAC. It is read into memory once; that memory is checked
+//! and loaded, so that a file that is replaced meanwhile changes nothing. Nothing supplied from outside is ever loaded as
+//! native code. Code belongs to no tenant: two that use the same component share it read-only, and nothing else.
 //!
 //! # What does not hold yet
 //!
@@ -58,10 +69,11 @@
 //! - A system call that is already running (a write to a disk that hangs) cannot be stopped. Its instance counts as
 //!   ended after [`Limits::call_time`] and a second; its thread ends after the system call, and until then no fresh
 //!   instance of the same sink starts.
-//! - Compilation happens in this process, without limits on time and memory other than the file's size.
 //! - Committables are handed to a committer whatever they come to together: each was bounded when it was prepared, and
 //!   what is sealed must be finished.
 //! - Reading a directory collects its entries in the host: so many as the directory has.
+//! - In [`Worker::InProcess`], the default of the library, components are compiled without limits on time and memory.
+//! - As root, the limit on a child's threads does not hold: the kernel knows none for root.
 //! - TCP and HTTP cannot be granted; `wasi:http` is not on the list. Denied attempts are not counted.
 //! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
 
@@ -105,7 +117,7 @@ pub use caps::{ComponentCaps, Excess};
 pub use compile::CompileLimits;
 pub use confine::ConfinementPolicy;
 pub use error::{AdmitError, WasmError};
-pub use files::open_file;
+pub use files::{open_file, read_component};
 pub use footprint::Footprint;
 pub use grants::BindOptions;
 pub use grants::check::{

@@ -203,10 +203,11 @@ impl Runtime {
         tenant: &Tenant,
         limits: &Limits,
     ) -> Result<Description, AdmitError> {
+        let failed = |fault| AdmitError::Describe(Box::new(fault));
         let limits = limits.for_describe();
         let granted = Grants::none(name, tenant, &limits)
             .for_describe(&limits)
-            .map_err(|detail| AdmitError::Describe(CallFault::new(name, Call::Describe, FaultKind::Host, detail)))?;
+            .map_err(|detail| failed(CallFault::new(name, Call::Describe, FaultKind::Host, detail)))?;
         let blueprint = self.blueprint(pre.clone(), limits, name.to_owned(), tenant.clone(), Stragglers::default());
         let (answer, answered) = std::sync::mpsc::channel();
         self.threads.handle().spawn(async move {
@@ -223,7 +224,7 @@ impl Runtime {
         let described = answered.recv().unwrap_or_else(|_| {
             Err(CallFault::new(name, Call::Describe, FaultKind::Host, "the host is shutting down"))
         });
-        let described = described.map_err(AdmitError::Describe)?;
+        let described = described.map_err(failed)?;
         convert::description_from_wit(described)
             .map_err(|detail| AdmitError::Description { plugin: name.to_owned(), detail })
     }

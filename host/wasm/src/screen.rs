@@ -237,6 +237,18 @@ mod tests {
     }
 
     #[test]
+    fn the_published_list_is_the_one_that_counts() {
+        let page = include_str!("../../../wit/README.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `wasi:")?.split_once("` |"));
+        let published = rows.flat_map(|(package, interfaces)| {
+            let interfaces = interfaces.split('`').skip(1).step_by(2);
+            interfaces.map(move |interface| format!("wasi:{package}/{interface}"))
+        });
+        let published: BTreeSet<_> = published.collect();
+        assert_eq!(published, WASI_INTERFACES.iter().map(|name| (*name).to_owned()).collect());
+    }
+
+    #[test]
     fn patch_versions_of_wasi_are_one() {
         assert!(known_import("wasi:io/streams@0.2.0"));
         assert!(known_import("wasi:io/streams@0.2.12"));

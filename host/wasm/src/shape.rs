@@ -10,8 +10,6 @@ use wasmparser::{
 
 use crate::caps::{ComponentCaps, Excess};
 
-type Read<T> = Result<T, wasmparser::BinaryReaderError>;
-
 /// Why counting ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {

@@ -4,7 +4,8 @@ use std::os::unix::fs::MetadataExt;
 
 use tidegate_protocol::plugin::GrantRequest;
 use tidegate_wasm::{
-    AdmitError, GrantKind, Runtime, RuntimeOptions, builtin, imports_not_asked_for, inspect, requests_not_imported,
+    AdmitError, GrantKind, Runtime, RuntimeOptions, builtin, imports_not_asked_for, inspect, read_component,
+    requests_not_imported,
 };
 
 use crate::support::runtime;
@@ -75,6 +76,18 @@ fn h28_what_is_no_component_is_refused_before_it_is_compiled() {
     }
     let huge = vec![0; tidegate_wasm::MAX_COMPONENT_BYTES + 1];
     assert!(matches!(refusal(&huge), AdmitError::TooLarge { .. }));
+}
+
+#[test]
+fn h28_a_file_of_a_gibibyte_is_refused_without_being_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sparse.wasm");
+    std::fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+    let error = read_component(&path).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::FileTooLarge);
+    assert!(error.to_string().contains("1073741824") && error.to_string().contains("67108864"), "{error}");
+    std::fs::write(&path, files()).unwrap();
+    assert_eq!(read_component(&path).unwrap(), files());
 }
 
 #[test]
@@ -218,7 +231,7 @@ fn h28_components_within_components_without_end_are_refused() {
     let deep = format!("{}{}", "(component ".repeat(40), ")".repeat(40));
     assert!(excess(&around(&deep)).contains("components within each other"));
     // A type within a type within a type: only the bytes of types are looked at, whatever they hold.
-    let mut types = vec![0x41, 1, 1].repeat(500_000);
+    let mut types = [0x41, 1, 1].repeat(500_000);
     types.extend([0x41, 0]);
     let mut section = vec![1];
     section.extend(types);

@@ -15,6 +15,7 @@ fn kill(id: u32) {
 }
 
 /// A host that has a component compiled for which its worker needs minutes.
+#[expect(clippy::zombie_processes, reason = "the caller waits for it")]
 fn host() -> (Child, TempDir, u32) {
     let folder = tempfile::tempdir().unwrap();
     let file: PathBuf = folder.path().join("slow.wasm");

@@ -96,15 +96,52 @@ fn describe(error: &wasmtime::Error) -> String {
     let cause = error.root_cause().to_string();
     match error.downcast_ref::<WasmBacktrace>() {
         Some(trace) => {
-            let frames: Vec<_> =
-                trace.frames().iter().filter_map(|f| f.func_name()).take(MAX_FRAMES).map(readable).collect();
+            let frames = worth_showing(trace.frames().iter().filter_map(|f| f.func_name()).map(readable).collect());
             if frames.is_empty() { cause } else { format!("{cause} (in {})", frames.join(" < ")) }
         }
         None => cause,
     }
 }
 
+/// The innermost frames, without those in which Rust panics and aborts: they are the same each time and say nothing.
+fn worth_showing(mut frames: Vec<String>) -> Vec<String> {
+    const MACHINERY: [&str; 8] = [
+        "abort",
+        "__rustc::",
+        "std::sys::",
+        "std::process::abort",
+        "std::panicking::",
+        "core::panicking::",
+        "std::panic",
+        "rust_panic",
+    ];
+    let panics = |frame: &String| MACHINERY.iter().any(|start| frame.starts_with(start));
+    let first = frames.iter().position(|frame| !panics(frame)).unwrap_or(0);
+    frames.drain(..first);
+    frames.truncate(MAX_FRAMES);
+    frames
+}
+
 /// A function's name without its hash.
 fn readable(mangled: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(mangled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(frames: &[&str]) -> Vec<String> {
+        worth_showing(frames.iter().map(|frame| (*frame).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_panic_is_told_with_the_function_that_panicked() {
+        let frames =
+            ["abort", "std::process::abort", "__rustc::rust_panic", "core::panicking::panic_fmt", "sink::commit"];
+        assert_eq!(shown(&frames), ["sink::commit"]);
+        assert_eq!(shown(&["sink::read", "abort"]), ["sink::read", "abort"], "only what comes first is left out");
+        assert_eq!(shown(&["abort", "std::process::abort"]).len(), 2, "better than nothing");
+        assert_eq!(shown(&["f"; 20]).len(), MAX_FRAMES);
+    }
 }

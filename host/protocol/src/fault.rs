@@ -88,7 +88,7 @@ impl fmt::Display for Blame {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallFault {
     /// Name and version of the plugin.
-    pub plugin: String,
+    pub plugin: Box<str>,
     /// Who pays for it; `None` where there are no tenants.
     pub tenant: Option<Arc<str>>,
     /// Which call.
@@ -105,7 +105,7 @@ impl CallFault {
     /// A fault of nobody's tenant, with the blame that its kind suggests.
     pub fn new(plugin: impl Into<String>, call: Call, kind: FaultKind, message: impl Into<String>) -> Self {
         let blame = kind.blame();
-        Self { plugin: plugin.into(), tenant: None, call, kind, blame, message: message.into() }
+        Self { plugin: plugin.into().into_boxed_str(), tenant: None, call, kind, blame, message: message.into() }
     }
 
     /// Of a plugin that this tenant pays for.

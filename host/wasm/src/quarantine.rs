@@ -235,7 +235,7 @@ impl Quarantine {
         let (now, unix_ms) = (self.time.now(), self.time.unix_ms());
         let mut plugins = self.lock();
         let record = plugins.entry(digest.to_owned()).or_insert_with(|| Record {
-            plugin: fault.plugin.clone(),
+            plugin: fault.plugin.to_string(),
             faults: VecDeque::new(),
             why: String::new(),
             not_before: now,

@@ -54,7 +54,7 @@ fn blame_of(word: &str) -> Blame {
 async fn fault(bound: &Bound, word: &str) -> CallFault {
     let mut committer = bound.plugin.committer().await.unwrap();
     let fault = committer.observe(&context("out", 1, &format!(r#"{{"do":"{word}"}}"#))).await.unwrap_err();
-    assert_eq!((fault.call, fault.plugin.as_str()), (Call::Observe, "hostile 1.0.0"), "{fault}");
+    assert_eq!((fault.call, &*fault.plugin), (Call::Observe, "hostile 1.0.0"), "{fault}");
     assert_eq!((fault.tenant.as_deref(), fault.blame), (Some("default"), blame_of(word)), "{fault}");
     if let FaultKind::Budget(budget) = fault.kind {
         let figure = fault.message.contains(|c: char| c.is_ascii_digit());

@@ -38,6 +38,7 @@
 //!             abilities: Abilities { staging: true, ..Abilities::NONE },
 //!             committable_versions: vec![1],
 //!             grants: Vec::new(),
+//!             needs: Vec::new(),
 //!         }
 //!     }
 //!
@@ -88,6 +89,7 @@ mod ctx;
 mod error;
 pub mod fs;
 mod sink;
+pub mod tcp;
 mod types;
 
 #[cfg(target_family = "wasm")]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -67,6 +68,7 @@ pub struct LogLine {
 pub struct Host {
     dirs: BTreeMap<String, PathBuf>,
     secrets: BTreeMap<String, String>,
+    places: BTreeMap<String, SocketAddr>,
     probe: Option<Probe>,
     skips_flushes: bool,
     said: Mutex<Said>,
@@ -103,6 +105,13 @@ impl Host {
     #[must_use]
     pub fn with_secret(mut self, name: &str, value: &str) -> Self {
         self.secrets.insert(name.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Grants a place in the network.
+    #[must_use]
+    pub fn tcp(mut self, grant: &str, address: SocketAddr) -> Self {
+        self.places.insert(grant.to_owned(), address);
         self
     }
 
@@ -166,6 +175,11 @@ impl Host {
             .get(grant)
             .ok_or_else(|| Error::denied("no-grant", format!("no directory is granted under the name `{grant}`")))?;
         Ok(Dir::granted(self.clone(), path.clone()))
+    }
+
+    pub(crate) fn place(&self, grant: &str) -> Result<SocketAddr, Error> {
+        let missing = || Error::denied("no-grant", format!("no place is granted under the name `{grant}`"));
+        self.places.get(grant).copied().ok_or_else(missing)
     }
 
     pub(crate) fn secret(&self, name: &str) -> Result<String, Error> {

@@ -304,11 +304,33 @@ fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) ->
             .hint("on another host, make the old directory reachable by the path that it had, or start where it is"),
         });
     }
+    if let Some(change) = changed(&old, &new, "tcp") {
+        findings.push(compare_places(id, &change, &old["tcp"], &new["tcp"], unfinished));
+    }
     if let Some(change) = changed(&old, &new, "secrets") {
         let message = format!("sink `{id}`: {change}; read anew for every instance");
         findings.push(Finding::new(Verdict::Allowed, message));
     }
     findings
+}
+
+/// How a place is reached may change; where it is only when nothing waits there.
+fn compare_places(id: &SinkId, change: &str, old: &Value, new: &Value, unfinished: &[EpochRef]) -> Finding {
+    let addresses = |places: &Value| -> BTreeMap<String, Value> {
+        let places = places.as_object().into_iter().flatten();
+        places.map(|(name, place)| (name.clone(), place["address"].clone())).collect()
+    };
+    let message = format!("sink `{id}`: {change}");
+    match (addresses(old) == addresses(new), unfinished) {
+        (true, _) => Finding::new(Verdict::Allowed, format!("{message}; counts for connections from now on")),
+        (false, []) => Finding::new(Verdict::Warning, format!("{message}: another destination"))
+            .hint("unless it is the same server, the run finds the destination behind its log and is refused"),
+        (false, epochs) => Finding::new(
+            Verdict::Refused,
+            format!("{message}, while rows of {} are staged at the old one", list(epochs)),
+        )
+        .hint("set it back and start once; when its epochs are finished it can be changed"),
+    }
 }
 
 /// Whether grants mean the same directories, whatever they are called. A project that was moved as a whole has them at

@@ -6,10 +6,14 @@ use tidegate_protocol::plugin::Description;
 use tidegate_wasm::{GrantKind, GrantProblem, GrantedNames, compare_grants};
 
 use crate::config::{PipelineFile, Problem, SecretSource, SinkSection, of_sink, suggest};
+use crate::network;
 
 /// Names of what the section grants.
 fn given(section: &SinkSection) -> GrantedNames {
-    GrantedNames::default().with(GrantKind::Dir, section.dirs.keys()).with(GrantKind::Secret, section.secrets.keys())
+    GrantedNames::default()
+        .with(GrantKind::Dir, section.dirs.keys())
+        .with(GrantKind::Tcp, section.tcp.keys())
+        .with(GrantKind::Secret, section.secrets.keys())
 }
 
 /// What a person writes to grant something of a kind.
@@ -18,7 +22,7 @@ fn example(kind: GrantKind, name: &str, id: &SinkId) -> String {
     match kind {
         GrantKind::Dir => format!("add {name} = \"PATH\" to [{table}]"),
         GrantKind::Secret => format!("add {name} = {{ env = \"NAME\" }} to [{table}]"),
-        GrantKind::Tcp => format!("add [{table}.{name}] with address = \"HOST:PORT\""),
+        GrantKind::Tcp => format!("add [{table}.{name}] with address = \"HOST:PORT\" and tls = \"at-once\""),
         GrantKind::Http => format!("add [{table}.{name}] with url = \"https://HOST/\""),
     }
 }
@@ -65,6 +69,7 @@ pub(crate) fn check(
             SecretSource::Env(_) => {}
         }
     }
+    problems.extend(network::unusable(file, id, section));
     problems
 }
 
@@ -130,7 +135,7 @@ mod tests {
                 "sink `out`: the plugin pg asks for the dir `staging` as writer: rows go there / add staging = \"PATH\" to \
                  [sinks.out.dirs]",
                 "sink `out`: the plugin pg asks for the tcp `server` as writer: rows go there / add [sinks.out.tcp.server] \
-                 with address = \"HOST:PORT\"",
+                 with address = \"HOST:PORT\" and tls = \"at-once\"",
                 "sink `out`: the plugin pg asks for the http `api` as writer: rows go there / add [sinks.out.http.api] with \
                  url = \"https://HOST/\"",
                 "sink `out`: the plugin pg asks for the secret `password` as writer: rows go there / add password = { env \

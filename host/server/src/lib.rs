@@ -35,6 +35,7 @@ mod grants;
 mod graph;
 mod letters;
 mod moved;
+mod network;
 mod orphans;
 mod overlaps;
 mod plugins;

@@ -8,7 +8,8 @@ use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    AdmitError, Admitted, BindOptions, Inspection, Runtime, RuntimeOptions, SecretRef, Tenant, WasmError, Worker, builtin,
+    AdmitError, Admitted, BindOptions, Inspection, Runtime, RuntimeOptions, SecretRef, Tenant, WasmError, Worker,
+    builtin,
 };
 
 use crate::canonical;
@@ -16,6 +17,7 @@ use crate::config::{HostFile, Isolation, PipelineFile, PluginRef, SecretSource, 
 use crate::dirs;
 use crate::error::ServerError;
 use crate::grants;
+use crate::network;
 use crate::schema;
 use crate::tenants::Tenants;
 
@@ -167,6 +169,7 @@ impl Admission {
         options.tenant = self.tenant.clone();
         options.dirs =
             self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone().into())).collect();
+        options.tcp = self.section.tcp.iter().map(|(name, place)| (name.clone(), place.grant())).collect();
         options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
         options.limits = self.section.limits.clone();
         options.keep_out.push(file.pipeline.state.clone());
@@ -210,12 +213,17 @@ fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
             (name.clone(), place)
         })
         .collect();
+    let mut grants = json!({"dirs": dirs, "at": at, "secrets": secrets});
+    // Seals of older versions have no word of it.
+    if !section.tcp.is_empty() {
+        grants["tcp"] = Value::Object(network::bound(section));
+    }
     let description = admitted.description();
     Binding {
         plugin: admitted.digest().to_owned(),
         plugin_name: format!("{} {}", description.name, description.version),
         config: canonical::text(&Value::Object(section.config.clone())),
-        grants: canonical::text(&json!({"dirs": dirs, "at": at, "secrets": secrets})),
+        grants: canonical::text(&grants),
     }
 }
 

@@ -19,10 +19,11 @@ use crate::grants::place::{HttpGrant, TcpGrant};
 use crate::host::ledger::Ledger;
 use crate::host::log::{LogBudget, LogSink, PluginLog, Speaker, TracingLog};
 use crate::host::metrics::{MetricSink, PluginMetrics, TracingMetrics};
-use crate::host::network::Network;
+use crate::host::network::{Network, TcpPlaces};
 use crate::host::secrets::{GrantedSecrets, SecretRef};
 use crate::host::{Granted, wasi};
 use crate::limits::Limits;
+use crate::net::place::TcpPlace;
 use crate::net::resolve::{Resolve, SystemResolver};
 use crate::tenant::Tenant;
 use crate::text::Redactor;
@@ -107,17 +108,19 @@ pub(crate) struct Grants {
     plugin: String,
     requests: Vec<GrantRequest>,
     log_budget: Arc<LogBudget>,
+    tcp: TcpPlaces,
 }
 
 impl Grants {
     pub(crate) fn none(plugin: &str, tenant: &Tenant, limits: &Limits) -> Self {
         let (tenant, limits) = (tenant.clone(), limits.clone());
-        Self::new(BindOptions { tenant, limits, ..BindOptions::new("-") }, plugin.to_owned(), Vec::new())
+        let options = BindOptions { tenant, limits, ..BindOptions::new("-") };
+        Self::new(options, plugin.to_owned(), Vec::new(), TcpPlaces::new())
     }
 
-    fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>) -> Self {
+    fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>, tcp: TcpPlaces) -> Self {
         let log_budget = Arc::new(LogBudget::new(options.limits.log_lines, options.limits.log_bytes));
-        Self { options, plugin, requests, log_budget }
+        Self { options, plugin, requests, log_budget, tcp }
     }
 
     /// Checks the names, and creates the directories.
@@ -138,7 +141,14 @@ impl Grants {
                 ));
             }
         }
-        Ok(Self::new(options, plugin, description.grants.clone()))
+        let mut tcp = TcpPlaces::new();
+        for (name, grant) in &options.tcp {
+            match TcpPlace::new(grant, options.tenant.name(), options.resolver.clone()) {
+                Ok(place) => tcp.insert(name.clone(), Arc::new(place)),
+                Err(error) => return refuse(format!("the place granted as tcp `{name}` cannot be used: {error}")),
+            };
+        }
+        Ok(Self::new(options, plugin, description.grants.clone(), tcp))
     }
 
     /// Checks that operator and plugin mean the same names. Changes nothing.
@@ -186,13 +196,25 @@ impl Grants {
             dirs.map(|(name, dir)| (name.clone(), dir.path.clone())).collect(),
             GrantedSecrets(secrets.map(|(name, place)| (name.clone(), place.clone())).collect()),
             Ledger { intents, part: None },
+            self.tcp
+                .iter()
+                .filter(|(name, _)| asks(GrantKind::Tcp.as_str(), name))
+                .map(|(name, place)| (name.clone(), place.clone()))
+                .collect(),
             &self.options.limits,
         )
     }
 
     /// For `describe`: nothing.
     pub(crate) fn for_describe(&self, limits: &Limits) -> Result<Granted, String> {
-        self.granted("describe", BTreeMap::new(), GrantedSecrets::default(), Ledger::default(), limits)
+        self.granted(
+            "describe",
+            BTreeMap::new(),
+            GrantedSecrets::default(),
+            Ledger::default(),
+            TcpPlaces::new(),
+            limits,
+        )
     }
 
     fn granted(
@@ -201,6 +223,7 @@ impl Grants {
         dirs: BTreeMap<String, PathBuf>,
         secrets: GrantedSecrets,
         ledger: Ledger,
+        tcp: TcpPlaces,
         limits: &Limits,
     ) -> Result<Granted, String> {
         let redactor = Redactor::new(limits.message_bytes);
@@ -217,8 +240,8 @@ impl Grants {
         let log = Arc::new(log);
         let metrics = PluginMetrics::new(sink, self.options.metrics.clone(), redactor.clone(), tenant.clone(), limits);
         let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
-        let reaches_out = !(dirs.is_empty() && self.options.tcp.is_empty() && self.options.http.is_empty());
-        let network = Network::new(tenant.clone(), limits);
+        let reaches_out = !(dirs.is_empty() && tcp.is_empty() && self.options.http.is_empty());
+        let network = Network::new(tenant.clone(), limits, tcp);
         Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, tenant, reaches_out, network })
     }
 }

@@ -22,9 +22,9 @@
 //! that takes over the compiler would win, though it would have to do so in a process that can only answer.
 //!
 //! **Deny by default.** Everything on the list is linked, nothing of it is granted: there are no arguments, no
-//! environment, no standard input, no directories, no network and no name lookup. A sink grants directories and secrets
-//! by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Clocks can be read. Random
-//! numbers differ per instance. Standard output and error become log lines.
+//! environment, no standard input, no directories, no network and no name lookup. A sink grants directories, places in the
+//! network and secrets by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Clocks can be
+//! read. Random numbers differ per instance. Standard output and error become log lines.
 //!
 //! **Budgets.** See [`Limits`] for an instance, [`TenantLimits`] for all instances of a tenant, [`HostLimits`] for the
 //! process. An overdrawn budget ends the instance; the fault names it, with how much there was. CPU time and WASI's calls
@@ -41,6 +41,22 @@
 //! in the host until they are fetched; as many pollables in one wait as there may be handles. Writes of nothing are not
 //! handed on to streams that would queue them. Batches, and states that a writer is opened with, are handed over only
 //! within [`Limits::transfer_bytes`].
+//!
+//! **Network.** A plugin connects to places that a [`TcpGrant`] names, and to nothing else: `tcp.connect(name)` takes the
+//! grant's name. The host brings the granted host into one canonical form, looks it up once per connection (on threads of
+//! its own, of which one tenant has half at most), checks every answer, and dials what it checked. Loopback, private,
+//! link-local and all other special ranges are refused unless the grant has them in `allow`, also where an IPv6 address
+//! only stands for them (mapped, NAT64, 6to4, Teredo); a metadata service is granted by its own address alone. One refused
+//! answer refuses them all. One deadline spans lookup, connection and TLS. TLS is spoken by the host, with roots, client
+//! certificate and session cache of that grant of that sink alone; files are read again after they changed. STARTTLS
+//! (`start-tls`) refuses words that came before it. Connections (per instance, and per tenant), connections begun, lookups,
+//! and bytes up and down per call are budgets. Sockets of WASI are denied and counted ([`Tenant::denied`]), except that they
+//! may look up and connect to places whose grant has TLS off; they are the same connections then. No name that is not
+//! granted is ever asked for; there is no UDP and no listening.
+//!
+//! **Closing without a trace.** A connection is reset when its instance is ended, in a call or between two, and TLS then
+//! sends no end mark. It ends in order only when the plugin lets go of it, after everything was sent. Nothing is sent by a
+//! task in the background.
 //!
 //! **Isolation.** An instance has a Store and a thread of its own and shares nothing with another one, of the same
 //! plugin or not. After a trap, an overdrawn budget, a timeout or a call whose future was dropped, the Store is dropped.
@@ -74,7 +90,9 @@
 //! - Reading a directory collects its entries in the host: so many as the directory has.
 //! - In [`Worker::InProcess`], the default of the library, components are compiled without limits on time and memory.
 //! - As root, the limit on a child's threads does not hold: the kernel knows none for root.
-//! - TCP and HTTP cannot be granted; `wasi:http` is not on the list. Denied attempts are not counted.
+//! - HTTP cannot be granted; `wasi:http` is not on the list. Of denied attempts those at the network are counted.
+//! - What a plugin says to a granted place is its own affair: it can carry out all that it knows, in its words or in the
+//!   time between them. `bytes-up` bounds how much, and the grant bounds where to.
 //! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
 
 mod admitted;
@@ -100,7 +118,6 @@ mod instance;
 pub mod lifted;
 mod limits;
 mod meter;
-#[allow(dead_code, reason = "TCP and HTTP grants stand on it")]
 mod net;
 mod pace;
 mod quarantine;
@@ -128,6 +145,7 @@ pub use grants::place::{HttpAuth, HttpGrant, TcpGrant, TlsStart, Trust};
 pub use host::log::{LogLevel, LogLine, LogSink, TracingLog};
 pub use host::metrics::{MetricChange, MetricSample, MetricSink, TracingMetrics};
 pub use host::secrets::SecretRef;
+pub use ipnet::IpNet;
 pub use limits::{BUDGETS, Budget, HostLimits, Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits, Unit, processors};
 pub use net::resolve::{Resolve, ResolveError, SystemResolver};
 pub use quarantine::{FaultRules, MachineTime, QuarantineChange, Quarantined, Time};

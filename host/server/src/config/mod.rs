@@ -8,6 +8,7 @@ mod directories;
 mod error;
 mod host;
 mod host_tables;
+mod network;
 mod places;
 mod reader;
 mod reference;
@@ -28,6 +29,7 @@ use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
 pub use error::{ConfigError, Problem};
 pub use host::{HostFile, HostSection, Isolation, TenantSection, load_host, parse_host};
 pub use host_tables::ALL as HOST_TABLES;
+pub use network::{TcpSection, TrustSection, WrittenPath};
 pub use places::Places;
 pub use reader::{Absent, Key, Shape, Table};
 pub use reference::{host_reference, reference};
@@ -310,6 +312,8 @@ pub struct SinkSection {
     pub sources: Vec<SourceId>,
     /// Granted directories by the plugin's name for them.
     pub dirs: BTreeMap<String, DirGrant>,
+    /// Granted places in the network by the plugin's name for them.
+    pub tcp: BTreeMap<String, TcpSection>,
     /// The plugin's own configuration.
     pub config: serde_json::Map<String, serde_json::Value>,
     /// Secrets by the plugin's name for them.

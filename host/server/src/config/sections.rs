@@ -339,6 +339,7 @@ impl<'d, 'i> Reading<'d, 'i> {
             self.check_key(&section, field, format, &taken, sources);
         }
         let dirs = self.dirs(&section);
+        let tcp = network::places(&section, &|written| self.resolve(written));
         let secrets = self.secrets(&section);
         let limits = self.limits(&section);
         Some(SinkSection {
@@ -351,6 +352,7 @@ impl<'d, 'i> Reading<'d, 'i> {
             route: route?,
             sources: taken,
             dirs,
+            tcp,
             config: section.json_table("config"),
             secrets,
             limits: limits?,

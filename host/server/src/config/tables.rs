@@ -3,7 +3,7 @@
 use super::reader::{Absent, Absent::*, Key, Shape, Shape::*, Table};
 
 const SECOND: u64 = 1_000;
-const DAY: u64 = 86_400 * SECOND;
+pub(super) const DAY: u64 = 86_400 * SECOND;
 const MIB: u64 = 1 << 20;
 
 /// Most tasks of a source and most subtasks of a sink.
@@ -223,6 +223,7 @@ pub(crate) const SINK: Table = Table {
         ),
         key("sources", Texts, Means("all sources"), "which sources' rows it takes"),
         key("dirs", Table, Means("none"), "directories the plugin may use, by the plugin's name for them"),
+        key("tcp", Table, Means("none"), "places the plugin may connect to, by the plugin's name for them"),
         key("config", Table, Means("empty"), "the plugin's own configuration"),
         key("secrets", Table, Means("none"), "secrets the plugin may read, by reference"),
         key("limits", Table, Means("the defaults of its keys"), "what the plugin may use up"),
@@ -393,5 +394,6 @@ pub const ALL: &[Table] = &[
     TRANSFORM,
     ROUTE,
     SECRET,
+    super::network::TCP,
     LIMITS,
 ];

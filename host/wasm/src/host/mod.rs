@@ -9,6 +9,7 @@ pub(crate) mod network;
 mod random;
 pub(crate) mod rows;
 pub(crate) mod secrets;
+pub(crate) mod sockets;
 pub(crate) mod stdio;
 pub(crate) mod tcp;
 pub(crate) mod wasi;
@@ -127,6 +128,7 @@ pub(crate) struct Granted {
 pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     link_bounded(linker)?;
+    sockets::link(linker)?;
     imported::types::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::rows::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::ledger::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;

@@ -9,6 +9,8 @@
 
 pub(crate) mod address;
 pub(crate) mod dial;
+pub(crate) mod link;
+pub(crate) mod place;
 pub(crate) mod resolve;
 pub(crate) mod tls;
 pub(crate) mod traffic;
@@ -32,6 +34,11 @@ pub(crate) enum NetError {
     /// Roots, client certificate, key or server name cannot be used.
     Trust {
         /// Which file or name, what is wrong with it and how to mend it.
+        detail: String,
+    },
+    /// They could be used before, and cannot now.
+    TrustLost {
+        /// As above.
         detail: String,
     },
     /// The name leads to an address that may not be dialled.
@@ -110,7 +117,8 @@ impl NetError {
         match self {
             NetError::BadHost { .. } | NetError::Trust { .. } => Remedy::Configure,
             NetError::Prohibited { .. } | NetError::Certificate { .. } | NetError::ClientRefused { .. } => Remedy::Deny,
-            NetError::Lookup { .. }
+            NetError::TrustLost { .. }
+            | NetError::Lookup { .. }
             | NetError::ResolverBusy { .. }
             | NetError::Connect { .. }
             | NetError::Tls { .. }
@@ -122,7 +130,7 @@ impl NetError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             NetError::BadHost { .. } => "bad-host",
-            NetError::Trust { .. } => "bad-trust",
+            NetError::Trust { .. } | NetError::TrustLost { .. } => "bad-trust",
             NetError::Prohibited { .. } => "destination-prohibited",
             NetError::Certificate { .. } => "certificate-refused",
             NetError::ClientRefused { .. } => "client-refused",
@@ -137,7 +145,7 @@ impl NetError {
     /// What a plugin is told: neither files nor addresses of the host's network.
     pub(crate) fn for_plugin(&self) -> String {
         match self {
-            NetError::Trust { .. } => {
+            NetError::Trust { .. } | NetError::TrustLost { .. } => {
                 "roots, client certificate or server name of this grant cannot be used; the host's log says why"
                     .to_owned()
             }
@@ -153,7 +161,7 @@ impl fmt::Display for NetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NetError::BadHost { host, detail } => write!(f, "`{host}` is not a host: {detail}"),
-            NetError::Trust { detail } => f.write_str(detail),
+            NetError::Trust { detail } | NetError::TrustLost { detail } => f.write_str(detail),
             NetError::Prohibited { host, address, range } => write!(
                 f,
                 "{host} leads to {address}, {range}; if that is meant, add it or its range to the grant's `allow`"

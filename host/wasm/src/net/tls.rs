@@ -54,7 +54,11 @@ impl Client {
             return Ok(config.clone());
         }
         let alpn: Vec<&[u8]> = self.alpn.iter().map(Vec::as_slice).collect();
-        let config = client_config(&self.trust, &alpn)?;
+        let config = client_config(&self.trust, &alpn).map_err(|error| match (&*made, error) {
+            // They could be used before: somebody is replacing them, or is told by the errors that come now.
+            (Some(_), NetError::Trust { detail }) => NetError::TrustLost { detail },
+            (_, error) => error,
+        })?;
         *made = Some((stamp, config.clone()));
         Ok(config)
     }
@@ -330,5 +334,9 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &client.config().unwrap()));
         write();
         assert!(!Arc::ptr_eq(&first, &client.config().unwrap()));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(client.config().unwrap_err().remedy(), super::super::Remedy::Retry);
+        write();
+        assert!(client.config().is_ok());
     }
 }

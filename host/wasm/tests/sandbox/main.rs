@@ -6,4 +6,5 @@ mod budgets;
 mod faults;
 mod files;
 mod hostile;
+mod network;
 mod support;

@@ -23,16 +23,24 @@ pub(crate) fn files() -> Admitted {
     FILES.get_or_init(|| runtime().admit("builtin:files", builtin::component("files").unwrap()).unwrap()).clone()
 }
 
-/// Builds the misbehaving guest, beside the reference plugins.
+/// Builds a guest that only tests have, beside the reference plugins.
+fn built(package: &str) -> Vec<u8> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    guest::ensure_target(root).unwrap();
+    let target_dir = guest::target_dir(Path::new(env!("OUT_DIR")));
+    std::fs::read(guest::compile(root, &target_dir, package, &package.replace('-', "_")).unwrap()).unwrap()
+}
+
+/// The misbehaving guest.
 pub(crate) fn hostile_bytes() -> &'static [u8] {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
-    BYTES.get_or_init(|| {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-        guest::ensure_target(root).unwrap();
-        let target_dir = guest::target_dir(Path::new(env!("OUT_DIR")));
-        let built = guest::compile(root, &target_dir, "tidegate-test-hostile", "tidegate_test_hostile").unwrap();
-        std::fs::read(built).unwrap()
-    })
+    BYTES.get_or_init(|| built("tidegate-test-hostile"))
+}
+
+/// The guest that uses the network.
+pub(crate) fn caller() -> Admitted {
+    static CALLER: OnceLock<Admitted> = OnceLock::new();
+    CALLER.get_or_init(|| runtime().admit("caller.wasm", &built("tidegate-test-caller")).unwrap()).clone()
 }
 
 pub(crate) fn hostile() -> Admitted {

@@ -13,7 +13,7 @@ use tidegate_wasm::{
 };
 
 use crate::canonical;
-use crate::config::{HostFile, Isolation, PipelineFile, PluginRef, SecretSource, SinkSection, of_sink, real, suggest};
+use crate::config::{HostFile, Isolation, PipelineFile, PluginRef, SinkSection, of_sink, real, suggest};
 use crate::dirs;
 use crate::error::ServerError;
 use crate::grants;

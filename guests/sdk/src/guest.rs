@@ -13,6 +13,8 @@ pub mod bindings {
                 include tidegate:sink/sink@0.1.0;
                 import wasi:filesystem/types@0.2.12;
                 import wasi:filesystem/preopens@0.2.12;
+                import wasi:http/types@0.2.12;
+                import wasi:http/outgoing-handler@0.2.12;
             }
         ",
         path: "../../wit/0.1",

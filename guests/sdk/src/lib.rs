@@ -88,6 +88,7 @@ mod config;
 mod ctx;
 mod error;
 pub mod fs;
+pub mod http;
 mod sink;
 pub mod tcp;
 mod types;

@@ -307,6 +307,9 @@ fn compare_grants(id: &SinkId, old: &str, new: &str, unfinished: &[EpochRef]) ->
     if let Some(change) = changed(&old, &new, "tcp") {
         findings.push(compare_places(id, &change, &old["tcp"], &new["tcp"], unfinished));
     }
+    if let Some(change) = changed(&old, &new, "http") {
+        findings.push(compare_places(id, &change, &old["http"], &new["http"], unfinished));
+    }
     if let Some(change) = changed(&old, &new, "secrets") {
         let message = format!("sink `{id}`: {change}; read anew for every instance");
         findings.push(Finding::new(Verdict::Allowed, message));

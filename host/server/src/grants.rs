@@ -13,6 +13,7 @@ fn given(section: &SinkSection) -> GrantedNames {
     GrantedNames::default()
         .with(GrantKind::Dir, section.dirs.keys())
         .with(GrantKind::Tcp, section.tcp.keys())
+        .with(GrantKind::Http, section.http.keys())
         .with(GrantKind::Secret, section.secrets.keys())
 }
 

@@ -8,8 +8,7 @@ use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    AdmitError, Admitted, BindOptions, Inspection, Runtime, RuntimeOptions, SecretRef, Tenant, WasmError, Worker,
-    builtin,
+    AdmitError, Admitted, BindOptions, Inspection, Runtime, RuntimeOptions, Tenant, WasmError, Worker, builtin,
 };
 
 use crate::canonical;
@@ -170,7 +169,9 @@ impl Admission {
         options.dirs =
             self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone().into())).collect();
         options.tcp = self.section.tcp.iter().map(|(name, place)| (name.clone(), place.grant())).collect();
-        options.secrets = self.section.secrets.iter().map(|(name, source)| (name.clone(), secret(source))).collect();
+        options.http = self.section.http.iter().map(|(name, service)| (name.clone(), service.grant())).collect();
+        options.secrets =
+            self.section.secrets.iter().map(|(name, source)| (name.clone(), source.reference())).collect();
         options.limits = self.section.limits.clone();
         options.keep_out.push(file.pipeline.state.clone());
         self.admitted.bind(options).map_err(|error| {
@@ -189,34 +190,21 @@ impl Admission {
     }
 }
 
-fn secret(source: &SecretSource) -> SecretRef {
-    match source {
-        SecretSource::Env(name) => SecretRef::Env(name.clone()),
-        SecretSource::File { path, .. } => SecretRef::File(path.clone()),
-    }
-}
-
 /// What goes into the seal: paths as written and where they lead, secrets by reference.
 fn binding(section: &SinkSection, admitted: &Admitted) -> Binding {
     let dirs: serde_json::Map<_, _> =
         section.dirs.iter().map(|(name, grant)| (name.clone(), grant.written.clone().into())).collect();
     let at: serde_json::Map<_, _> =
         section.dirs.iter().map(|(name, grant)| (name.clone(), real(&grant.path).to_string_lossy().into())).collect();
-    let secrets: serde_json::Map<_, _> = section
-        .secrets
-        .iter()
-        .map(|(name, source)| {
-            let place = match source {
-                SecretSource::Env(name) => json!({"env": name}),
-                SecretSource::File { written, .. } => json!({"file": written}),
-            };
-            (name.clone(), place)
-        })
-        .collect();
+    let secrets: serde_json::Map<_, _> =
+        section.secrets.iter().map(|(name, source)| (name.clone(), source.bound())).collect();
     let mut grants = json!({"dirs": dirs, "at": at, "secrets": secrets});
     // Seals of older versions have no word of it.
     if !section.tcp.is_empty() {
         grants["tcp"] = Value::Object(network::bound(section));
+    }
+    if !section.http.is_empty() {
+        grants["http"] = Value::Object(network::bound_services(section));
     }
     let description = admitted.description();
     Binding {

@@ -75,6 +75,8 @@ fn spent_budget(error: &wasmtime::Error, state: &State) -> Option<(&'static str,
     let text = format!("{error:#}");
     let named = [
         ("fuel allocated for hostcalls has been exhausted", budget::TRANSFER),
+        ("total size of fields exceeds limit", budget::HEADERS),
+        ("too many fields in the field map", budget::HEADERS),
         ("store handle limit exceeded", budget::HANDLES),
         ("resource table has no free keys", budget::HANDLES),
         ("resource limit exceeded: instance count", budget::CORE_INSTANCES),

@@ -16,6 +16,7 @@ use crate::error::WasmError;
 use crate::grants::check::{GrantKind, GrantProblem, GrantedNames, compare_grants};
 use crate::grants::dir::DirGrant;
 use crate::grants::place::{HttpGrant, TcpGrant};
+use crate::host::http::HttpState;
 use crate::host::ledger::Ledger;
 use crate::host::log::{LogBudget, LogSink, PluginLog, Speaker, TracingLog};
 use crate::host::metrics::{MetricSink, PluginMetrics, TracingMetrics};
@@ -23,6 +24,7 @@ use crate::host::network::{Network, TcpPlaces};
 use crate::host::secrets::{GrantedSecrets, SecretRef};
 use crate::host::{Granted, wasi};
 use crate::limits::Limits;
+use crate::net::http::place::HttpPlace;
 use crate::net::place::TcpPlace;
 use crate::net::resolve::{Resolve, SystemResolver};
 use crate::tenant::Tenant;
@@ -109,18 +111,20 @@ pub(crate) struct Grants {
     requests: Vec<GrantRequest>,
     log_budget: Arc<LogBudget>,
     tcp: TcpPlaces,
+    http: Vec<Arc<HttpPlace>>,
 }
 
 impl Grants {
     pub(crate) fn none(plugin: &str, tenant: &Tenant, limits: &Limits) -> Self {
         let (tenant, limits) = (tenant.clone(), limits.clone());
         let options = BindOptions { tenant, limits, ..BindOptions::new("-") };
-        Self::new(options, plugin.to_owned(), Vec::new(), TcpPlaces::new())
+        Self::new(options, plugin.to_owned(), Vec::new())
     }
 
-    fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>, tcp: TcpPlaces) -> Self {
+    /// Without places in the network.
+    fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>) -> Self {
         let log_budget = Arc::new(LogBudget::new(options.limits.log_lines, options.limits.log_bytes));
-        Self { options, plugin, requests, log_budget, tcp }
+        Self { options, plugin, requests, log_budget, tcp: TcpPlaces::new(), http: Vec::new() }
     }
 
     /// Checks the names, and creates the directories.
@@ -148,7 +152,14 @@ impl Grants {
                 Err(error) => return refuse(format!("the place granted as tcp `{name}` cannot be used: {error}")),
             };
         }
-        Ok(Self::new(options, plugin, description.grants.clone(), tcp))
+        let mut http = Vec::new();
+        for (name, grant) in &options.http {
+            match HttpPlace::new(name, grant, options.tenant.name(), options.resolver.clone()) {
+                Ok(place) => http.push(Arc::new(place)),
+                Err(error) => return refuse(format!("the service granted as http `{name}` cannot be used: {error}")),
+            };
+        }
+        Ok(Self { tcp, http, ..Self::new(options, plugin, description.grants.clone()) })
     }
 
     /// Checks that operator and plugin mean the same names. Changes nothing.
@@ -201,6 +212,7 @@ impl Grants {
                 .filter(|(name, _)| asks(GrantKind::Tcp.as_str(), name))
                 .map(|(name, place)| (name.clone(), place.clone()))
                 .collect(),
+            self.http.iter().filter(|place| asks(GrantKind::Http.as_str(), &place.name)).cloned().collect(),
             &self.options.limits,
         )
     }
@@ -213,6 +225,7 @@ impl Grants {
             GrantedSecrets::default(),
             Ledger::default(),
             TcpPlaces::new(),
+            Vec::new(),
             limits,
         )
     }
@@ -224,6 +237,7 @@ impl Grants {
         secrets: GrantedSecrets,
         ledger: Ledger,
         tcp: TcpPlaces,
+        http: Vec<Arc<HttpPlace>>,
         limits: &Limits,
     ) -> Result<Granted, String> {
         let redactor = Redactor::new(limits.message_bytes);
@@ -240,8 +254,9 @@ impl Grants {
         let log = Arc::new(log);
         let metrics = PluginMetrics::new(sink, self.options.metrics.clone(), redactor.clone(), tenant.clone(), limits);
         let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
-        let reaches_out = !(dirs.is_empty() && tcp.is_empty() && self.options.http.is_empty());
+        let reaches_out = !(dirs.is_empty() && tcp.is_empty() && http.is_empty());
         let network = Network::new(tenant.clone(), limits, tcp);
-        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, tenant, reaches_out, network })
+        let http = HttpState::new(http, tenant.clone(), network.traffic.clone(), log.clone(), redactor.clone(), limits);
+        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, tenant, reaches_out, network, http })
     }
 }

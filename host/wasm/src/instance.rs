@@ -20,12 +20,15 @@ use crate::fault::{Failure, classify};
 use crate::host::{Granted, State};
 use crate::limits::{HostLimits, Limits, budget};
 use crate::meter::KillSwitch;
+use crate::net::traffic::Traffic;
 use crate::tenant::Tenant;
 
 /// Threads for reads and writes of files that a plugin does not wait for. Those of all plugins share them.
 const MAX_BLOCKING_THREADS: usize = 32;
 /// How long the caller waits for a thread that sits in a system call after the call's own time is over.
 const GRACE: Duration = Duration::from_secs(1);
+/// Most looks at what an instance had going on, before its end is told all the same.
+const LOOKS: usize = 64;
 /// Guest code runs on a fiber with a stack of its own; the thread only drives it.
 const THREAD_STACK_BYTES: usize = 512 << 10;
 
@@ -194,7 +197,7 @@ impl Instance {
                 let _end = EndOnDrop(life);
                 let _seats = (place, seat);
                 let state = State::new(granted, &limits, threads.limits.stack_bytes, kill);
-                threads.handle().clone().block_on(live(engine, pre, state, limits, reply, inbox));
+                run(threads.handle(), state.http.is_granted(), live(engine, pre, state, limits, reply, inbox));
             }
         };
         thread::Builder::new()
@@ -293,6 +296,17 @@ async fn wait_for_stragglers(threads: &Threads, stragglers: &Stragglers, patienc
     }
 }
 
+/// Lives with the timers of all, or with a runtime of its own: what goes on beside the plugin's calls (an HTTP connection)
+/// then happens on this thread, is charged to the instance, and stops with it.
+fn run(shared: &tokio::runtime::Handle, alone: bool, life: impl Future<Output = ()>) {
+    let own = || tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    match alone.then(own) {
+        Some(Ok(runtime)) => runtime.block_on(life),
+        // Without descriptors for it the instance lives on, and its connections are not charged to it.
+        Some(Err(_)) | None => shared.block_on(life),
+    }
+}
+
 /// The life of an instance, on its thread.
 async fn live(
     engine: Engine,
@@ -344,10 +358,22 @@ where
         Ok(answer) => reply.send(Ok(answer)).is_ok().then_some(guest),
         Err(failure) => {
             // Dropped first: who sees the fault knows that nothing runs any more.
+            let traffic = guest.store.data().network.traffic.clone();
             drop(guest);
+            settle(&traffic).await;
             let _ = reply.send(Err(failure));
             None
         }
+    }
+}
+
+/// What the Store had going on beside it has been told to stop, and ends when it is next looked at.
+async fn settle(traffic: &Traffic) {
+    for _ in 0..LOOKS {
+        if traffic.is_closed() {
+            return;
+        }
+        tokio::task::yield_now().await;
     }
 }
 

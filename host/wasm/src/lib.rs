@@ -26,6 +26,15 @@
 //! network and secrets by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Clocks can be
 //! read. Random numbers differ per instance. Standard output and error become log lines.
 //!
+//! **HTTP.** `wasi:http` sends requests to granted services alone ([`HttpGrant`]: scheme, host, port, and a path at whose
+//! segments a request's path must stay, however it is encoded); anything else is denied, counted ([`Tenant::denied`]) and
+//! logged. The host looks the name up, checks every address, dials, speaks TLS, names the granted host, and adds the
+//! credentials of the grant, read anew for each request. No redirect is followed, nothing is decompressed, no proxy is
+//! asked. Time, sizes of heads and bodies, requests, connections and bytes are bounded. Connections belong to one instance
+//! and one grant and are driven on the instance's own thread. A request that the plugin did not finish breaks off, whatever
+//! ended the plugin: the server sees no end of its body. Where a server repeats credentials in header fields or trailers
+//! they are withheld from the plugin; in bodies, or encoded, they are not looked for.
+//!
 //! **Budgets.** See [`Limits`] for an instance, [`TenantLimits`] for all instances of a tenant, [`HostLimits`] for the
 //! process. An overdrawn budget ends the instance; the fault names it, with how much there was. CPU time and WASI's calls
 //! are looked at when the clock ticks ([`TICK`]), so that much later at worst. Log and metric budgets only silence. A
@@ -90,7 +99,7 @@
 //! - Reading a directory collects its entries in the host: so many as the directory has.
 //! - In [`Worker::InProcess`], the default of the library, components are compiled without limits on time and memory.
 //! - As root, the limit on a child's threads does not hold: the kernel knows none for root.
-//! - HTTP cannot be granted; `wasi:http` is not on the list. Of denied attempts those at the network are counted.
+//! - Of denied attempts those at the network are counted.
 //! - What a plugin says to a granted place is its own affair: it can carry out all that it knows, in its words or in the
 //!   time between them. `bytes-up` bounds how much, and the grant bounds where to.
 //! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.

@@ -68,6 +68,8 @@ pub struct Limits {
     pub bytes_up: u64,
     /// Bytes received from the network during one call.
     pub bytes_down: u64,
+    /// Bytes of all HTTP header fields that one instance holds.
+    pub header_bytes: usize,
     /// Bytes of all files of one granted directory together, where its grant says nothing else.
     pub disk_bytes: u64,
     /// Files and folders of one granted directory, where its grant says nothing else.
@@ -104,6 +106,7 @@ impl Default for Limits {
             lookups: 1000,
             bytes_up: 16 << 30,
             bytes_down: 1 << 30,
+            header_bytes: 4 << 20,
             disk_bytes: 1 << 40,
             disk_files: 10_000_000,
             flushes: 1000,

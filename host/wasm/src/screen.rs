@@ -17,7 +17,7 @@ const EXPORTS: [&str; 4] = ["plugin", "writer", "committer", "janitor"];
 const IMPORTS: [&str; 7] = ["types", "rows", "ledger", "log", "metrics", "secrets", "tcp"];
 
 /// The WASI 0.2 interfaces that a plugin may import, in any patch version. Importing one grants nothing.
-pub const WASI_INTERFACES: [&str; 27] = [
+pub const WASI_INTERFACES: [&str; 29] = [
     "wasi:cli/environment",
     "wasi:cli/exit",
     "wasi:cli/stderr",
@@ -32,6 +32,8 @@ pub const WASI_INTERFACES: [&str; 27] = [
     "wasi:clocks/wall-clock",
     "wasi:filesystem/preopens",
     "wasi:filesystem/types",
+    "wasi:http/outgoing-handler",
+    "wasi:http/types",
     "wasi:io/error",
     "wasi:io/poll",
     "wasi:io/streams",
@@ -256,7 +258,7 @@ mod tests {
         for odd in ["0.2", "0.2.", "0.2.+1", "0.2.01", "0.2.1-rc1", "0.20.1", "1.0.2.1"] {
             assert!(!known_import(&format!("wasi:io/streams@{odd}")), "{odd}");
         }
-        assert!(!known_import("wasi:http/outgoing-handler@0.2.0"));
+        assert!(!known_import("wasi:http/incoming-handler@0.2.0"));
         assert!(!known_import("tidegate:sink/rows@0.2.0"));
     }
 }

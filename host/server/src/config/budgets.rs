@@ -32,6 +32,7 @@ pub(super) fn limits(section: &Section<'_, '_>) -> Option<Limits> {
     let (message, connections) = (small(size("message")), small(read("connections")));
     let (requests, lookups) = (read("requests"), read("lookups"));
     let (bytes_up, bytes_down) = (size("bytes-up"), size("bytes-down"));
+    let header_bytes = small(size("header-bytes"));
     let (disk_bytes, disk_files) = (size("disk-bytes"), read("disk-files"));
     let flushes = read("flushes");
     Some(Limits {
@@ -60,6 +61,7 @@ pub(super) fn limits(section: &Section<'_, '_>) -> Option<Limits> {
         lookups: lookups?,
         bytes_up: bytes_up?,
         bytes_down: bytes_down?,
+        header_bytes: header_bytes?,
         disk_bytes: disk_bytes?,
         disk_files: disk_files?,
         flushes: flushes?,

@@ -13,6 +13,7 @@ mod places;
 mod reader;
 mod reference;
 mod sections;
+mod services;
 mod tables;
 mod units;
 
@@ -25,6 +26,7 @@ use std::time::Duration;
 
 use tidegate_protocol::guarantee::Delivery;
 use tidegate_protocol::ids::{PipelineId, SinkId, SourceId};
+use tidegate_wasm::SecretRef;
 
 pub use error::{ConfigError, Problem};
 pub use host::{HostFile, HostSection, Isolation, TenantSection, load_host, parse_host};
@@ -33,6 +35,7 @@ pub use network::{TcpSection, TrustSection, WrittenPath};
 pub use places::Places;
 pub use reader::{Absent, Key, Shape, Table};
 pub use reference::{host_reference, reference};
+pub use services::{AuthSection, HttpSection};
 pub use tables::ALL as TABLES;
 pub use tidegate_columns::added::AddedColumn;
 pub use tidegate_columns::decode::UnknownFields;
@@ -314,6 +317,8 @@ pub struct SinkSection {
     pub dirs: BTreeMap<String, DirGrant>,
     /// Granted places in the network by the plugin's name for them.
     pub tcp: BTreeMap<String, TcpSection>,
+    /// Granted services by the plugin's name for them.
+    pub http: BTreeMap<String, HttpSection>,
     /// The plugin's own configuration.
     pub config: serde_json::Map<String, serde_json::Value>,
     /// Secrets by the plugin's name for them.
@@ -430,6 +435,24 @@ pub enum SecretSource {
         /// Where it is.
         path: PathBuf,
     },
+}
+
+impl SecretSource {
+    /// For the sandbox.
+    pub(crate) fn reference(&self) -> SecretRef {
+        match self {
+            SecretSource::Env(name) => SecretRef::Env(name.clone()),
+            SecretSource::File { path, .. } => SecretRef::File(path.clone()),
+        }
+    }
+
+    /// As written; goes into the seal.
+    pub(crate) fn bound(&self) -> serde_json::Value {
+        match self {
+            SecretSource::Env(name) => serde_json::json!({"env": name}),
+            SecretSource::File { written, .. } => serde_json::json!({"file": written}),
+        }
+    }
 }
 
 /// Reads and checks a pipeline file.

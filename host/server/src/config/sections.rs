@@ -340,6 +340,7 @@ impl<'d, 'i> Reading<'d, 'i> {
         }
         let dirs = self.dirs(&section);
         let tcp = network::places(&section, &|written| self.resolve(written));
+        let http = services::services(&section, &|written| self.resolve(written));
         let secrets = self.secrets(&section);
         let limits = self.limits(&section);
         Some(SinkSection {
@@ -353,6 +354,7 @@ impl<'d, 'i> Reading<'d, 'i> {
             sources: taken,
             dirs,
             tcp,
+            http,
             config: section.json_table("config"),
             secrets,
             limits: limits?,
@@ -575,29 +577,8 @@ impl<'d, 'i> Reading<'d, 'i> {
         let mut secrets = BTreeMap::new();
         for entry in section.entries("secrets") {
             let hint = format!("write {0} = {{ env = \"NAME\" }} or {0} = {{ file = \"path\" }}", entry.name);
-            if entry.kind() != "a table" {
-                let message = format!(
-                    "`{}` holds a value; a secret in this file would end up in backups and version control",
-                    entry.path
-                );
-                entry.problem(message, &[&hint]);
-                continue;
-            }
-            let Some(secret) = entry.section(tables::SECRET) else { continue };
-            match (secret.text("env"), secret.text("file")) {
-                (Some(env), None) if env.contains('=') => {
-                    secret.problem("env", "the name of an environment variable holds no `=`", &[&hint]);
-                }
-                (Some(env), None) => {
-                    secrets.insert(entry.name, SecretSource::Env(env));
-                }
-                (None, Some(file)) => {
-                    let path = self.resolve(&file);
-                    secrets.insert(entry.name, SecretSource::File { written: file, path });
-                }
-                (Some(_), Some(_)) => entry.problem(format!("`{}` has both env and file", entry.path), &[&hint]),
-                (None, None) if secret.has("env") || secret.has("file") => {}
-                (None, None) => entry.problem(format!("`{}` says not where the secret is", entry.path), &[&hint]),
+            if let Some(source) = secret(&entry, &hint, &|written| self.resolve(written)) {
+                secrets.insert(entry.name, source);
             }
         }
         secrets
@@ -646,6 +627,36 @@ impl<'d, 'i> Reading<'d, 'i> {
                 let message = format!("no sink takes the rows of source `{id}`");
                 entry.problem(message, &["add it to `sources` of a sink, or remove it"]);
             }
+        }
+    }
+}
+
+/// Where a secret is. `hint` says how to write it.
+pub(super) fn secret(entry: &Entry<'_, '_>, hint: &str, resolve: &dyn Fn(&str) -> PathBuf) -> Option<SecretSource> {
+    if entry.kind() != "a table" {
+        let message = format!(
+            "`{}` holds a value; a secret in this file would end up in backups and version control",
+            entry.path
+        );
+        entry.problem(message, &[hint]);
+        return None;
+    }
+    let secret = entry.section(tables::SECRET)?;
+    match (secret.text("env"), secret.text("file")) {
+        (Some(env), None) if env.contains('=') => {
+            secret.problem("env", "the name of an environment variable holds no `=`", &[hint]);
+            None
+        }
+        (Some(env), None) => Some(SecretSource::Env(env)),
+        (None, Some(file)) => Some(SecretSource::File { path: resolve(&file), written: file }),
+        (Some(_), Some(_)) => {
+            entry.problem(format!("`{}` has both env and file", entry.path), &[hint]);
+            None
+        }
+        (None, None) if secret.has("env") || secret.has("file") => None,
+        (None, None) => {
+            entry.problem(format!("`{}` says not where the secret is", entry.path), &[hint]);
+            None
         }
     }
 }

@@ -224,6 +224,7 @@ pub(crate) const SINK: Table = Table {
         key("sources", Texts, Means("all sources"), "which sources' rows it takes"),
         key("dirs", Table, Means("none"), "directories the plugin may use, by the plugin's name for them"),
         key("tcp", Table, Means("none"), "places the plugin may connect to, by the plugin's name for them"),
+        key("http", Table, Means("none"), "services the plugin may send requests to, by the plugin's name for them"),
         key("config", Table, Means("empty"), "the plugin's own configuration"),
         key("secrets", Table, Means("none"), "secrets the plugin may read, by reference"),
         key("limits", Table, Means("the defaults of its keys"), "what the plugin may use up"),
@@ -347,6 +348,7 @@ pub(crate) const LIMITS: Table = Table {
         key("lookups", Integer(0, 1_000_000_000), Default("1000"), "name lookups during one call"),
         key("bytes-up", Size(0, 1 << 60), Default("16GiB"), "bytes sent to the network during one call"),
         key("bytes-down", Size(0, 1 << 60), Default("1GiB"), "bytes received from the network during one call"),
+        key("header-bytes", Size(4 << 10, 64 * MIB), Default("4MiB"), "HTTP header fields that are held at once"),
         key(
             "disk-bytes",
             Size(0, 1 << 60),
@@ -395,5 +397,9 @@ pub const ALL: &[Table] = &[
     ROUTE,
     SECRET,
     super::network::TCP,
+    super::services::HTTP,
+    super::services::AUTH,
+    super::services::BASIC,
+    super::services::SIGV4,
     LIMITS,
 ];

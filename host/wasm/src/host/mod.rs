@@ -1,6 +1,7 @@
 //! What a plugin can call: one small module per service. Adding a service means a module here, a field in
 //! [`State`], and a line in [`link`].
 
+pub(crate) mod http;
 mod io;
 pub(crate) mod ledger;
 pub(crate) mod log;
@@ -51,6 +52,7 @@ pub(crate) struct State {
     max_handles: usize,
     /// Most bytes that are handed over at once.
     max_transfer: usize,
+    pub(crate) http: http::HttpState,
 }
 
 impl State {
@@ -74,6 +76,7 @@ impl State {
             stack_bytes,
             max_handles: limits.handles,
             max_transfer: limits.transfer_bytes,
+            http: grants.http,
         }
     }
 
@@ -122,6 +125,7 @@ pub(crate) struct Granted {
     pub(crate) network: network::Network,
     /// Who pays.
     pub(crate) tenant: Tenant,
+    pub(crate) http: http::HttpState,
 }
 
 /// Links all services. What an instance was not granted is linked too, and denies.
@@ -129,6 +133,7 @@ pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     link_bounded(linker)?;
     sockets::link(linker)?;
+    http::link(linker)?;
     imported::types::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::rows::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     imported::ledger::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;

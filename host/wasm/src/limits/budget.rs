@@ -31,6 +31,7 @@ pub(crate) const REQUESTS: &str = "requests";
 pub(crate) const LOOKUPS: &str = "name lookups";
 pub(crate) const BYTES_UP: &str = "bytes up";
 pub(crate) const BYTES_DOWN: &str = "bytes down";
+pub(crate) const HEADERS: &str = "header bytes";
 pub(crate) const DISK_BYTES: &str = "disk bytes";
 pub(crate) const DISK_FILES: &str = "disk files";
 pub(crate) const FLUSHES: &str = "flushes";
@@ -159,6 +160,7 @@ pub const BUDGETS: &[Budget] = &[
     budget("lookups", &[LOOKUPS], Unit::Count, "per call", |l| l.lookups),
     budget("bytes-up", &[BYTES_UP], Unit::Bytes, "per call", |l| l.bytes_up),
     budget("bytes-down", &[BYTES_DOWN], Unit::Bytes, "per call", |l| l.bytes_down),
+    budget("header-bytes", &[HEADERS], Unit::Bytes, "held at once", |l| l.header_bytes as u64),
     budget("disk-bytes", &[DISK_BYTES], Unit::Bytes, "in one directory", |l| l.disk_bytes),
     budget("disk-files", &[DISK_FILES], Unit::Count, "in one directory", |l| l.disk_files),
     budget("flushes", &[FLUSHES], Unit::Count, "per second", |l| l.flushes),

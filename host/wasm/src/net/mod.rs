@@ -9,6 +9,7 @@
 
 pub(crate) mod address;
 pub(crate) mod dial;
+pub(crate) mod http;
 pub(crate) mod link;
 pub(crate) mod place;
 pub(crate) mod resolve;
@@ -28,6 +29,13 @@ pub(crate) enum NetError {
     BadHost {
         /// As it was written.
         host: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The granted path is no path.
+    BadPath {
+        /// As it was written.
+        path: String,
         /// What is wrong with it.
         detail: String,
     },
@@ -115,7 +123,7 @@ pub(crate) enum Remedy {
 impl NetError {
     pub(crate) fn remedy(&self) -> Remedy {
         match self {
-            NetError::BadHost { .. } | NetError::Trust { .. } => Remedy::Configure,
+            NetError::BadHost { .. } | NetError::BadPath { .. } | NetError::Trust { .. } => Remedy::Configure,
             NetError::Prohibited { .. } | NetError::Certificate { .. } | NetError::ClientRefused { .. } => Remedy::Deny,
             NetError::TrustLost { .. }
             | NetError::Lookup { .. }
@@ -130,6 +138,7 @@ impl NetError {
     pub(crate) fn code(&self) -> &'static str {
         match self {
             NetError::BadHost { .. } => "bad-host",
+            NetError::BadPath { .. } => "bad-path",
             NetError::Trust { .. } | NetError::TrustLost { .. } => "bad-trust",
             NetError::Prohibited { .. } => "destination-prohibited",
             NetError::Certificate { .. } => "certificate-refused",
@@ -161,6 +170,7 @@ impl fmt::Display for NetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NetError::BadHost { host, detail } => write!(f, "`{host}` is not a host: {detail}"),
+            NetError::BadPath { path, detail } => write!(f, "`{path}` is not a path: {detail}"),
             NetError::Trust { detail } | NetError::TrustLost { detail } => f.write_str(detail),
             NetError::Prohibited { host, address, range } => write!(
                 f,

@@ -110,6 +110,21 @@ impl Traffic {
         self.0.tenant.spend(rate, bytes as u64).map_err(|_| self.overdraw(name))
     }
 
+    /// Who pays.
+    pub(crate) fn tenant(&self) -> &Tenant {
+        &self.0.tenant
+    }
+
+    /// Whether nothing is open.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.open.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the instance has as many connections open as it may.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.open.load(Ordering::Relaxed) >= self.0.most_open
+    }
+
     /// The right to one connection, given back when it is dropped. `Ok(None)`: others of the tenant have taken all that
     /// the tenant may have.
     pub(crate) fn open(&self) -> Result<Option<Slot>, Spent> {

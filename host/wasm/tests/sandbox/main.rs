@@ -6,5 +6,6 @@ mod budgets;
 mod faults;
 mod files;
 mod hostile;
+mod http;
 mod network;
 mod support;

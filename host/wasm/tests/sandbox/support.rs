@@ -43,6 +43,12 @@ pub(crate) fn caller() -> Admitted {
     CALLER.get_or_init(|| runtime().admit("caller.wasm", &built("tidegate-test-caller")).unwrap()).clone()
 }
 
+/// The guest that sends requests.
+pub(crate) fn fetcher() -> Admitted {
+    static FETCHER: OnceLock<Admitted> = OnceLock::new();
+    FETCHER.get_or_init(|| runtime().admit("fetcher.wasm", &built("tidegate-test-fetcher")).unwrap()).clone()
+}
+
 pub(crate) fn hostile() -> Admitted {
     static HOSTILE: OnceLock<Admitted> = OnceLock::new();
     HOSTILE.get_or_init(|| runtime().admit("hostile.wasm", hostile_bytes()).unwrap()).clone()

@@ -3,7 +3,7 @@
 mod budgets;
 mod closing;
 mod places;
-mod servers;
+pub(crate) mod servers;
 mod sockets;
 mod tls;
 

@@ -125,9 +125,16 @@ impl Identity {
 
     /// A server with this certificate.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.acceptor_for(Vec::new())
+    }
+
+    /// The same, which speaks these protocols.
+    pub(crate) fn acceptor_for(&self, protocols: Vec<Vec<u8>>) -> TlsAcceptor {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
         let config = config.with_no_client_auth();
-        TlsAcceptor::from(Arc::new(config.with_single_cert(vec![self.certificate.clone()], self.key()).unwrap()))
+        let mut config = config.with_single_cert(vec![self.certificate.clone()], self.key()).unwrap();
+        config.alpn_protocols = protocols;
+        TlsAcceptor::from(Arc::new(config))
     }
 }

@@ -164,10 +164,12 @@ impl Admission {
         if let Some(wrong) = dirs.iter().find_map(|(name, grant)| dirs::no_directory(file, &self.id, name, grant)) {
             return Err(wrong.into());
         }
+        if let Some(wrong) = dirs.iter().find_map(|(name, grant)| dirs::shared_volume(file, &self.id, name, grant)) {
+            return Err(wrong.into());
+        }
         let mut options = BindOptions::new(self.id.as_str());
         options.tenant = self.tenant.clone();
-        options.dirs =
-            self.section.dirs.iter().map(|(name, grant)| (name.clone(), grant.path.clone().into())).collect();
+        options.dirs = self.section.dirs.iter().map(|(name, grant)| (name.clone(), dirs::of_plugin(grant))).collect();
         options.tcp = self.section.tcp.iter().map(|(name, place)| (name.clone(), place.grant())).collect();
         options.http = self.section.http.iter().map(|(name, service)| (name.clone(), service.grant())).collect();
         options.secrets =

@@ -214,6 +214,49 @@ async fn plugins_and_grants_are_checked_in_words() {
     assert!(error.to_string().contains("not a WebAssembly component"), "{error}");
 }
 
+/// Another volume than that of temporary files; `None` where there is none.
+fn another_volume(than: &Path) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::MetadataExt as _;
+    let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();
+    let other = ["/dev/shm", "/run", "/tmp", "/var/tmp"].map(Path::new).into_iter();
+    let mut other = other.filter(|path| device(path).is_some_and(|found| Some(found) != device(than)));
+    other.find_map(|path| tempfile::tempdir_in(path).ok())
+}
+
+#[tokio::test]
+async fn h37_a_directory_can_have_to_be_on_a_volume_of_its_own() {
+    let place = Place::new();
+    let grant = |path: &str| {
+        edited("output = \"out\"", &format!("output = {{ path = \"{path}\", quota = \"1MiB\", own-volume = true }}"))
+    };
+    let file = place.file(&grant("out"));
+    let checked = validate(&place.host, &file).unwrap().findings;
+    assert!(checked.iter().any(|finding| finding.message.contains("on the same volume as the state")), "{checked:?}");
+    let error = place.run(&grant("out")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+    assert!(error.to_string().contains("own-volume"), "{error}");
+    assert!(!place.dir.path().join("out").exists(), "nothing was made");
+    let Some(other) = another_volume(place.dir.path()) else {
+        eprintln!("left out: there is one volume only");
+        return;
+    };
+    let out = other.path().join("out");
+    place.run(&grant(out.to_str().unwrap())).await.unwrap();
+    assert_eq!(place.rows(out.to_str().unwrap()), 100);
+}
+
+#[tokio::test]
+async fn h37_a_quota_that_is_spent_stops_the_sink_with_the_reason_and_a_larger_one_goes_on() {
+    let place = Place::new();
+    let grant =
+        |quota: &str| edited("output = \"out\"", &format!("output = {{ path = \"out\", quota = \"{quota}\" }}"));
+    place.put("b", 10_000);
+    let end = place.run(&grant("64KiB")).await.unwrap().end;
+    assert!(matches!(&end, End::Failed(why) if why.to_string().contains("quota exceeded")), "{end:?}");
+    assert_eq!(place.run(&grant("16MiB")).await.unwrap().end, End::Finished);
+    assert_eq!(place.rows("out"), 10_100);
+}
+
 fn request(epoch: u64, choice: Resolution) -> ResolveRequest {
     ResolveRequest { sink: SinkId::new("out").unwrap(), epoch, choice, by: "a person".into(), id: None }
 }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use tidegate_protocol::plugin::{Description, GrantRequest, IntentLog, Role};
 
+use crate::disk::account::Amount;
+use crate::disk::{Disk, GrantedDir};
 use crate::error::WasmError;
 use crate::grants::check::{GrantKind, GrantProblem, GrantedNames, compare_grants};
 use crate::grants::dir::DirGrant;
@@ -112,6 +114,8 @@ pub(crate) struct Grants {
     log_budget: Arc<LogBudget>,
     tcp: TcpPlaces,
     http: Vec<Arc<HttpPlace>>,
+    /// Keeps what is known of the directories, so that they are counted once and not for every instance.
+    _counted: Vec<GrantedDir>,
 }
 
 impl Grants {
@@ -124,7 +128,7 @@ impl Grants {
     /// Without places in the network.
     fn new(options: BindOptions, plugin: String, requests: Vec<GrantRequest>) -> Self {
         let log_budget = Arc::new(LogBudget::new(options.limits.log_lines, options.limits.log_bytes));
-        Self { options, plugin, requests, log_budget, tcp: TcpPlaces::new(), http: Vec::new() }
+        Self { options, plugin, requests, log_budget, tcp: TcpPlaces::new(), http: Vec::new(), _counted: Vec::new() }
     }
 
     /// Checks the names, and creates the directories.
@@ -145,6 +149,15 @@ impl Grants {
                 ));
             }
         }
+        let mut counted = Vec::new();
+        for (name, grant) in &options.dirs {
+            match open_dir(grant, &options.limits) {
+                Ok(dir) => counted.push(dir),
+                Err(e) => {
+                    return refuse(format!("the directory `{name}` ({}) cannot be counted: {e}", grant.path.display()));
+                }
+            }
+        }
         let mut tcp = TcpPlaces::new();
         for (name, grant) in &options.tcp {
             match TcpPlace::new(grant, options.tenant.name(), options.resolver.clone()) {
@@ -159,7 +172,7 @@ impl Grants {
                 Err(error) => return refuse(format!("the service granted as http `{name}` cannot be used: {error}")),
             };
         }
-        Ok(Self { tcp, http, ..Self::new(options, plugin, description.grants.clone()) })
+        Ok(Self { tcp, http, _counted: counted, ..Self::new(options, plugin, description.grants.clone()) })
     }
 
     /// Checks that operator and plugin mean the same names. Changes nothing.
@@ -197,13 +210,8 @@ impl Grants {
         };
         let dirs = self.options.dirs.iter().filter(|(name, _)| asks(GrantKind::Dir.as_str(), name));
         let secrets = self.options.secrets.iter().filter(|(name, _)| asks(GrantKind::Secret.as_str(), name));
-        let name = match role {
-            Role::Writer => "writer",
-            Role::Committer => "committer",
-            Role::Janitor => "janitor",
-        };
         self.granted(
-            name,
+            Some(role),
             dirs.map(|(name, dir)| (name.clone(), dir.path.clone())).collect(),
             GrantedSecrets(secrets.map(|(name, place)| (name.clone(), place.clone())).collect()),
             Ledger { intents, part: None },
@@ -220,7 +228,7 @@ impl Grants {
     /// For `describe`: nothing.
     pub(crate) fn for_describe(&self, limits: &Limits) -> Result<Granted, String> {
         self.granted(
-            "describe",
+            None,
             BTreeMap::new(),
             GrantedSecrets::default(),
             Ledger::default(),
@@ -232,7 +240,7 @@ impl Grants {
 
     fn granted(
         &self,
-        role: &'static str,
+        role: Option<Role>,
         dirs: BTreeMap<String, PathBuf>,
         secrets: GrantedSecrets,
         ledger: Ledger,
@@ -247,16 +255,43 @@ impl Grants {
                 redactor.hide_path(&resolved.to_string_lossy(), name);
             }
         }
+        let disk = self.disk(role, &dirs, limits)?;
+        let role = match role {
+            Some(Role::Writer) => "writer",
+            Some(Role::Committer) => "committer",
+            Some(Role::Janitor) => "janitor",
+            None => "describe",
+        };
         let speaker = Speaker { sink: self.options.sink.clone(), plugin: self.plugin.clone(), role };
         let tenant = self.options.tenant.clone();
         let (sink, logs) = (self.options.sink.clone(), self.options.log.clone());
         let log = PluginLog::new(speaker, logs, redactor.clone(), self.log_budget.clone(), tenant.clone());
         let log = Arc::new(log);
         let metrics = PluginMetrics::new(sink, self.options.metrics.clone(), redactor.clone(), tenant.clone(), limits);
-        let (wasi, stdio) = wasi::context(&dirs, &log, limits)?;
+        let (wasi, stdio) = wasi::context(&log, limits);
         let reaches_out = !(dirs.is_empty() && tcp.is_empty() && http.is_empty());
         let network = Network::new(tenant.clone(), limits, tcp);
         let http = HttpState::new(http, tenant.clone(), network.traffic.clone(), log.clone(), redactor.clone(), limits);
-        Ok(Granted { wasi, stdio, log, metrics, secrets, ledger, redactor, tenant, reaches_out, network, http })
+        Ok(Granted { wasi, disk, stdio, log, metrics, secrets, ledger, redactor, tenant, reaches_out, network, http })
     }
+
+    /// The directories of one instance. They are opened anew: where one was put in the place of another one, that counts.
+    fn disk(&self, role: Option<Role>, dirs: &BTreeMap<String, PathBuf>, limits: &Limits) -> Result<Disk, String> {
+        let granted = self.options.dirs.iter().filter(|(name, _)| dirs.contains_key(*name));
+        let granted: Result<Vec<_>, String> = granted
+            .map(|(name, grant)| match open_dir(grant, limits) {
+                Ok(dir) => Ok((name.clone(), dir)),
+                Err(e) => Err(format!("the directory granted as `{name}` cannot be opened: {e}")),
+            })
+            .collect();
+        Ok(Disk::new(role, granted?, limits, self.options.tenant.clone()))
+    }
+}
+
+fn open_dir(grant: &DirGrant, limits: &Limits) -> io::Result<GrantedDir> {
+    let quota = Amount {
+        bytes: grant.quota_bytes.unwrap_or(limits.disk_bytes),
+        names: grant.quota_files.unwrap_or(limits.disk_files),
+    };
+    GrantedDir::open(&grant.path, quota)
 }

@@ -23,8 +23,9 @@
 //!
 //! **Deny by default.** Everything on the list is linked, nothing of it is granted: there are no arguments, no
 //! environment, no standard input, no directories, no network and no name lookup. A sink grants directories, places in the
-//! network and secrets by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Clocks can be
-//! read. Random numbers differ per instance. Standard output and error become log lines.
+//! network and secrets by name ([`BindOptions`]); a role gets those that the plugin asks for in that role. Random
+//! numbers differ per instance. Standard output and error become log lines. What is asked for in vain of the environment,
+//! standard input and directories is counted for its tenant ([`Tenant::denied`]).
 //!
 //! **HTTP.** `wasi:http` sends requests to granted services alone ([`HttpGrant`]: scheme, host, port, and a path at whose
 //! segments a request's path must stay, however it is encoded); anything else is denied, counted ([`Tenant::denied`]) and
@@ -34,6 +35,16 @@
 //! and one grant and are driven on the instance's own thread. A request that the plugin did not finish breaks off, whatever
 //! ended the plugin: the server sees no end of its body. Where a server repeats credentials in header fields or trailers
 //! they are withheld from the plugin; in bodies, or encoded, they are not looked for.
+//!
+//! **Directories.** No path leads out of a granted one, whatever is swapped meanwhile, and plugins make no symbolic links.
+//! A writer creates, and writes, renames and removes what it made itself; a committer also links, renames and removes
+//! what others made; a janitor removes. Nobody writes to a file that another instance made, nor to one that was published
+//! (linked, or renamed by another). Bytes and names in a directory are bounded ([`DirGrant`]), for all sinks and roles of
+//! this process together, counted by a walk at the start and kept: a sparse file counts by its length, one with two names
+//! once, one that was removed until it is closed. Folders are at most 64 deep. What somebody else changes there counts from
+//! the next walk on: at a start, and before anything is refused. Flushes beyond [`Limits::flushes`] wait.
+//!
+//! **Clocks** move by milliseconds, times of files too. The monotonic one starts with the instance.
 //!
 //! **Budgets.** See [`Limits`] for an instance, [`TenantLimits`] for all instances of a tenant, [`HostLimits`] for the
 //! process. An overdrawn budget ends the instance; the fault names it, with how much there was. CPU time and WASI's calls
@@ -89,17 +100,16 @@
 //!
 //! # What does not hold yet
 //!
-//! - WASI's directory rights are read or read-write. A writer can therefore also rename and delete within a directory it
-//!   was granted, a janitor also create. There are no quotas on bytes or files.
+//! - A directory that lies within another granted one is counted in the outer one only when that is walked; processes that
+//!   share a directory see what the others add in the same way.
 //! - A system call that is already running (a write to a disk that hangs) cannot be stopped. Its instance counts as
 //!   ended after [`Limits::call_time`] and a second; its thread ends after the system call, and until then no fresh
-//!   instance of the same sink starts.
+//!   instance of the same sink starts. All file calls run on that thread, and a write of more than 4 MiB ends between two
+//!   pieces.
 //! - Committables are handed to a committer whatever they come to together: each was bounded when it was prepared, and
 //!   what is sealed must be finished.
-//! - Reading a directory collects its entries in the host: so many as the directory has.
 //! - In [`Worker::InProcess`], the default of the library, components are compiled without limits on time and memory.
 //! - As root, the limit on a child's threads does not hold: the kernel knows none for root.
-//! - Of denied attempts those at the network are counted.
 //! - What a plugin says to a granted place is its own affair: it can carry out all that it knows, in its words or in the
 //!   time between them. `bytes-up` bounds how much, and the grant bounds where to.
 //! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
@@ -113,6 +123,7 @@ mod compile;
 #[doc(hidden)]
 pub mod confine;
 mod convert;
+mod disk;
 mod engine;
 mod error;
 mod exports;

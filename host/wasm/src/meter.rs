@@ -24,7 +24,7 @@ impl KillSwitch {
         self.0.store(true, Ordering::Release);
     }
 
-    fn is_killed(&self) -> bool {
+    pub(crate) fn is_killed(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }
 }

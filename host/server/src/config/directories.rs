@@ -1,12 +1,14 @@
-//! Directories that would eat themselves: output that is read again as input, state among outputs or inputs.
+//! Directories granted to plugins, and those that would eat themselves: output that is read again as input, state among
+//! outputs or inputs.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tidegate_pipeline::source::files;
 
 use super::places::of_source;
-use super::reader::Document;
-use super::{PipelineFile, SourceKind};
+use super::reader::{Document, Entry, Section};
+use super::{DirGrant, PipelineFile, SourceKind, tables};
 
 /// Where a sink writes, seen from the directory granted to it: there, and where the `files` sink keeps its own.
 const WRITTEN_BELOW: [&str; 4] = ["", "_epochs", "_tidegate/sink/staging", "_tidegate/sink/register"];
@@ -20,6 +22,40 @@ const KEPT_IN_STATE: [&str; 6] = [
     "log/00000000000000000001.log.tmp",
     "state/0000000000000000000000000000000000000000000000000000000000000000",
 ];
+
+/// The directories that a sink grants. Relative ones start at `base`.
+pub(super) fn grants(base: &Path, sink: &Section<'_, '_>) -> BTreeMap<String, DirGrant> {
+    let entries = sink.entries("dirs").into_iter();
+    entries.filter_map(|entry| grant(base, &entry).map(|grant| (entry.name, grant))).collect()
+}
+
+fn grant(base: &Path, entry: &Entry<'_, '_>) -> Option<DirGrant> {
+    if entry.kind() == "a table" {
+        let section = entry.section(tables::DIR)?;
+        let (written, own_volume) = (section.text("path"), section.boolean("own-volume"));
+        let (quota, max_files) = (section.has("quota"), section.has("max-files"));
+        let quota = if quota { Some(section.size("quota")?) } else { None };
+        let max_files = if max_files { Some(section.integer("max-files")?) } else { None };
+        let (written, own_volume) = (written?, own_volume?);
+        return Some(DirGrant { path: base.join(&written), written, quota, max_files, own_volume });
+    }
+    match entry.as_text() {
+        Some(text) if !text.is_empty() && !text.contains('\0') => {
+            let path = base.join(text);
+            Some(DirGrant { written: text.to_owned(), path, quota: None, max_files: None, own_volume: false })
+        }
+        _ => {
+            entry.problem(
+                format!("`{}` is {}, expected a path in quotes", entry.path, entry.kind()),
+                &[
+                    "the name is the plugin's, the path is yours: output = \"out\"",
+                    "with a quota it is a table: output = { path = \"out\", quota = \"10GiB\", max-files = 100000 }",
+                ],
+            );
+            None
+        }
+    }
+}
 
 /// Notes what lies where it must not.
 pub(super) fn check(base: &Path, document: &Document<'_>, file: &PipelineFile) {

@@ -421,6 +421,12 @@ pub struct DirGrant {
     pub written: String,
     /// Where it is.
     pub path: PathBuf,
+    /// Bytes of all files in it; `None`: by the sink's limits.
+    pub quota: Option<u64>,
+    /// Files and folders in it; `None`: by the sink's limits.
+    pub max_files: Option<u64>,
+    /// It must not share a volume with the state directory.
+    pub own_volume: bool,
 }
 
 /// Where a secret's value is found when it is needed. Never the value.

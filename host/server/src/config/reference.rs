@@ -62,7 +62,7 @@ fn block(table: &Table) -> Option<&'static str> {
         "sinks.NAME.tcp.NAME" => "sinks.out.tcp.server",
         "sinks.NAME.http.NAME" => "sinks.out.http.api",
         path if path.starts_with("sinks.NAME.http.NAME.auth") => return None,
-        "sinks.NAME.route" | "sinks.NAME.secrets.NAME" => return None,
+        "sinks.NAME.route" | "sinks.NAME.dirs.NAME" | "sinks.NAME.secrets.NAME" => return None,
         path => path,
     })
 }
@@ -92,7 +92,7 @@ const EXAMPLES: &[(&str, &str, &str)] = &[
     ("sinks.out", "columns", "[\"_epoch\", \"_part\", \"_emitted_at\"]"),
     ("sinks.out", "route", "{ key = \"carrier\" }"),
     ("sinks.out", "sources", "[\"flights\", \"made\", \"lines\"]"),
-    ("sinks.out", "dirs", "{ output = \"out\" }"),
+    ("sinks.out", "dirs", "{ output = { path = \"out\", quota = \"10GiB\", max-files = 100000 } }"),
     ("sinks.out", "config", "{}"),
     ("sinks.out", "secrets", "{ token = { env = \"TOKEN\" } }"),
     ("sinks.out.tcp.server", "address", "\"db.example:5432\""),

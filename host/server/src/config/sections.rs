@@ -338,7 +338,7 @@ impl<'d, 'i> Reading<'d, 'i> {
         if let Some(Route::Key(field)) = &route {
             self.check_key(&section, field, format, &taken, sources);
         }
-        let dirs = self.dirs(&section);
+        let dirs = directories::grants(self.base, &section);
         let tcp = network::places(&section, &|written| self.resolve(written));
         let http = services::services(&section, &|written| self.resolve(written));
         let secrets = self.secrets(&section);
@@ -555,22 +555,6 @@ impl<'d, 'i> Reading<'d, 'i> {
                 format!("{} routes by the field `{field}`, but the rows of source `{id}` are raw", section.title());
             section.problem("route", message, &[hint]);
         }
-    }
-
-    fn dirs(&self, section: &Section<'d, 'i>) -> BTreeMap<String, DirGrant> {
-        let mut dirs = BTreeMap::new();
-        for entry in section.entries("dirs") {
-            match entry.as_text() {
-                Some(text) if !text.is_empty() && !text.contains('\0') => {
-                    dirs.insert(entry.name, DirGrant { written: text.to_owned(), path: self.resolve(text) });
-                }
-                _ => entry.problem(
-                    format!("`{}` is {}, expected a path in quotes", entry.path, entry.kind()),
-                    &["the name is the plugin's, the path is yours: output = \"out\""],
-                ),
-            }
-        }
-        dirs
     }
 
     fn secrets(&self, section: &Section<'d, 'i>) -> BTreeMap<String, SecretSource> {

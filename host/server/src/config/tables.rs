@@ -372,6 +372,18 @@ pub(crate) const ROUTE: Table = Table {
     keys: &[key("key", Text, Required, "the field's name")],
 };
 
+/// `{ path = … }` of a directory.
+pub(crate) const DIR: Table = Table {
+    path: "sinks.NAME.dirs.NAME",
+    about: "a directory that the plugin may use; a path in quotes instead of the table means the path alone",
+    keys: &[
+        key("path", Path, Required, "where it is; made if missing"),
+        key("quota", Size(4 << 10, 1 << 60), Means("1TiB"), "bytes of all files in it together, whoever wrote them"),
+        key("max-files", Integer(1, 1_000_000_000), Means("10000000"), "files and folders in it"),
+        key("own-volume", Boolean, Default("false"), "refuse to start where it shares a volume with the state"),
+    ],
+};
+
 /// `{ env = … }` or `{ file = … }` of a secret.
 pub(crate) const SECRET: Table = Table {
     path: "sinks.NAME.secrets.NAME",
@@ -395,6 +407,7 @@ pub const ALL: &[Table] = &[
     FILES_OPTIONS,
     TRANSFORM,
     ROUTE,
+    DIR,
     SECRET,
     super::network::TCP,
     super::services::HTTP,

@@ -2,6 +2,11 @@
 
 use super::*;
 
+fn plain_dir(path: &str) -> DirGrant {
+    let (written, path) = (path.to_owned(), Path::new("/base").join(path));
+    DirGrant { written, path, quota: None, max_files: None, own_volume: false }
+}
+
 const GOOD: &str = r#"
 [pipeline]
 name = "flights"
@@ -61,7 +66,7 @@ fn a_short_file_gets_every_default() {
     assert_eq!(sink.subtasks, 1);
     assert_eq!(sink.route, Route::RoundRobin);
     assert_eq!(sink.sources, [SourceId::new("flights").unwrap()]);
-    assert_eq!(sink.dirs["output"], DirGrant { written: "out".into(), path: "/base/out".into() });
+    assert_eq!(sink.dirs["output"], plain_dir("out"));
     assert_eq!(sink.limits, Limits::default());
     let source = &file.sources[&SourceId::new("flights").unwrap()];
     let rows = source.kind.rows().unwrap();
@@ -283,6 +288,23 @@ fn wrong_types_say_what_was_expected() {
     );
     assert!(said("[sources.flights]", "[checkpoint]\ninterval = \"0s\"\n[sources.flights]").contains("1ms to 1d"));
     assert!(said("output = \"out\"", "output = 3").contains("`sinks.out.dirs.output` is a number, expected a path"));
+}
+
+#[test]
+fn a_directory_is_a_path_or_a_table_with_a_quota() {
+    let dir = |value: &str| {
+        let file = read(&GOOD.replace("output = \"out\"", &format!("output = {value}"))).unwrap();
+        file.sinks.values().next().unwrap().dirs["output"].clone()
+    };
+    assert_eq!(dir("\"out\""), plain_dir("out"));
+    assert_eq!(dir("{ path = \"out\" }"), plain_dir("out"));
+    let bounded = dir("{ path = \"out\", quota = \"10GiB\", max-files = 1000, own-volume = true }");
+    assert_eq!((bounded.quota, bounded.max_files, bounded.own_volume), (Some(10 << 30), Some(1000), true));
+    assert!(said("output = \"out\"", "output = { quota = \"1GiB\" }").contains("[sinks.out.dirs.output] lacks `path`"));
+    let typo = said("output = \"out\"", "output = { path = \"out\", qouta = \"1GiB\" }");
+    assert!(typo.contains("did you mean `quota`?"), "{typo}");
+    let small = said("output = \"out\"", "output = { path = \"out\", quota = \"1KiB\" }");
+    assert!(small.contains("`quota` in [sinks.out.dirs.output] is"), "{small}");
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! [`State`], and a line in [`link`].
 
 pub(crate) mod http;
+pub(crate) mod cli;
+pub(crate) mod clocks;
 mod io;
 pub(crate) mod ledger;
 pub(crate) mod log;
@@ -23,6 +25,7 @@ use wasmtime_wasi::WasiCtx;
 use wasmtime_wasi::p2::bindings as wasi_bindings;
 
 use crate::bindings::{self, imported};
+use crate::disk::{self, Disk};
 use crate::limits::{Limits, Unit, budget};
 use crate::meter::{KillSwitch, MemoryMeter, Meter};
 use crate::tenant::Tenant;
@@ -33,6 +36,8 @@ use crate::text::Redactor;
 pub(crate) struct State {
     pub(crate) table: ResourceTable,
     pub(crate) wasi: WasiCtx,
+    pub(crate) disk: Disk,
+    pub(crate) kill: KillSwitch,
     pub(crate) meter: Meter,
     pub(crate) memory: MemoryMeter,
     pub(crate) stdio: [stdio::LineStream; 2],
@@ -62,6 +67,8 @@ impl State {
         Self {
             table,
             wasi: grants.wasi,
+            disk: grants.disk,
+            kill: kill.clone(),
             meter: Meter::new(kill, grants.tenant.clone(), grants.network.traffic.clone()),
             memory: MemoryMeter::new(limits, &grants.tenant),
             stdio: grants.stdio,
@@ -105,7 +112,7 @@ impl State {
     }
 
     /// Every function of the host's own interfaces passes through here.
-    fn counted(&mut self) -> &mut Self {
+    pub(crate) fn counted(&mut self) -> &mut Self {
         self.meter.count_host_call();
         self
     }
@@ -114,6 +121,7 @@ impl State {
 /// What one instance was given.
 pub(crate) struct Granted {
     pub(crate) wasi: WasiCtx,
+    pub(crate) disk: Disk,
     pub(crate) stdio: [stdio::LineStream; 2],
     pub(crate) log: Arc<log::PluginLog>,
     pub(crate) metrics: metrics::PluginMetrics,
@@ -153,6 +161,8 @@ fn link_bounded(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasi_bindings::random::random::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     wasi_bindings::random::insecure::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
     wasi_bindings::random::insecure_seed::add_to_linker::<_, HasSelf<State>>(linker, State::counted)?;
+    disk::link(linker)?;
+    cli::link(linker)?;
     linker.allow_shadowing(false);
     Ok(())
 }

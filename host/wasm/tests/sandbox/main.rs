@@ -3,6 +3,7 @@
 mod admission;
 mod advisories;
 mod budgets;
+mod disk;
 mod faults;
 mod files;
 mod hostile;

@@ -49,6 +49,12 @@ pub(crate) fn fetcher() -> Admitted {
     FETCHER.get_or_init(|| runtime().admit("fetcher.wasm", &built("tidegate-test-fetcher")).unwrap()).clone()
 }
 
+/// The guest that does with files what it is told.
+pub(crate) fn scribe() -> Admitted {
+    static SCRIBE: OnceLock<Admitted> = OnceLock::new();
+    SCRIBE.get_or_init(|| runtime().admit("scribe.wasm", &built("tidegate-test-scribe")).unwrap()).clone()
+}
+
 pub(crate) fn hostile() -> Admitted {
     static HOSTILE: OnceLock<Admitted> = OnceLock::new();
     HOSTILE.get_or_init(|| runtime().admit("hostile.wasm", hostile_bytes()).unwrap()).clone()

@@ -229,6 +229,36 @@ fn misbehave(ctx: &Ctx) -> Result<Position, Error> {
             std::thread::sleep(std::time::Duration::from_secs(3600));
             position("awake")
         }
+        "century" => {
+            std::thread::sleep(std::time::Duration::from_secs(100 * 365 * 86_400));
+            position("awake")
+        }
+        "tiny-naps" => loop {
+            std::thread::sleep(std::time::Duration::from_nanos(1));
+        },
+        // Where the clocks stand, and by how much they were seen to move at once.
+        "time" => {
+            let (now, start) = (std::time::SystemTime::now(), std::time::Instant::now());
+            let moved = loop {
+                let moved = start.elapsed();
+                if !moved.is_zero() {
+                    break moved;
+                }
+            };
+            let now = now.duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+            // As std shows it: seconds and nanoseconds, with words between.
+            let shown = format!("{start:?}");
+            let unit = if shown.contains("ms") {
+                1e6
+            } else if shown.contains("ns") {
+                1.0
+            } else {
+                1e9
+            };
+            let digits: String = shown.chars().filter(|c| c.is_ascii_digit() || *c == '.').collect();
+            let start = (digits.parse::<f64>().unwrap_or(f64::MAX) * unit) as u64;
+            position(format!("{} {} {start}", now.subsec_nanos() % 1_000_000, moved.as_nanos() % 1_000_000))
+        }
         "naps" => {
             for _ in 0..50 {
                 std::thread::sleep(std::time::Duration::from_millis(15));

@@ -43,17 +43,23 @@ fn has_target(root: &Path) -> bool {
     })
 }
 
-/// Builds one guest and says where its component is.
-pub(crate) fn compile(root: &Path, target_dir: &Path, package: &str, artefact: &str) -> Result<PathBuf, String> {
+/// A cargo that the outer build does not configure.
+pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.args(["build", "--release", "--locked", "--target", TARGET, "--manifest-path"]);
-    cargo.arg(root.join("Cargo.toml")).arg("--target-dir").arg(target_dir);
-    cargo.args(["--package", package]);
     for (name, _) in env::vars_os() {
         if name.to_str().is_some_and(configures_the_outer_build) {
             cargo.env_remove(name);
         }
     }
+    cargo
+}
+
+/// Builds one guest and says where its component is.
+pub(crate) fn compile(root: &Path, target_dir: &Path, package: &str, artefact: &str) -> Result<PathBuf, String> {
+    let mut cargo = cargo();
+    cargo.args(["build", "--release", "--locked", "--target", TARGET, "--manifest-path"]);
+    cargo.arg(root.join("Cargo.toml")).arg("--target-dir").arg(target_dir);
+    cargo.args(["--package", package]);
     // Paths of this machine would otherwise stand in the guests' panic messages, and change their digests.
     let mut flags = vec![format!("--remap-path-prefix={}=tidegate", root.display())];
     if let Some(home) =

@@ -11,6 +11,7 @@ mod crash;
 mod figure;
 mod flights;
 mod fuzz;
+mod hostile;
 mod many_files;
 mod model;
 mod multiset;
@@ -63,6 +64,8 @@ enum Command {
     Model(model::Arguments),
     /// Fuzzes everything that parses, with coverage.
     Fuzz(fuzz::Arguments),
+    /// Plugins that attack, each in a process of its own, and a neighbour beside them.
+    Hostile(hostile::Arguments),
     /// Disturbs every effect of small pipelines, recovers, and judges.
     Sweep(sweep::Arguments),
     /// The layers of the proof, one after the other: model, simulation, crash sweep, known bugs.
@@ -99,6 +102,7 @@ fn run(command: Command) -> Result<()> {
         Command::Coverage(arguments) => coverage::run(&arguments),
         Command::Model(arguments) => model::run(&arguments),
         Command::Fuzz(arguments) => fuzz::run(&arguments),
+        Command::Hostile(arguments) => hostile::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::ProtocolWasm => wasm_imports::run(),

@@ -2,6 +2,7 @@
 //! within its round. What arrived is compared with what was sent after every run.
 
 mod copying;
+mod idle;
 mod latency;
 mod polars;
 mod scaling;
@@ -59,6 +60,7 @@ const GROUPS: &[(&str, &[&str], Measure)] = &[
     ("typed", &["typed-of-polars-json", "typed-of-polars-parquet", "typed-of-polars"], typed::against_polars),
     ("checkpoints", &["checkpoint-cost-wall", "checkpoint-cost-cpu", "epochs-per-second"], typed::checkpoint_cost),
     ("sandbox", &["sandbox-ratio", "sandbox-ratio-bytes"], sink::sandbox),
+    ("sandbox", &["instantiate-p50-us", "idle-instance-mib", "idle-instances"], idle::idle),
     ("latency", &["barrier-to-visible", "barrier-to-manifest", "latency-epochs"], latency::latency),
     ("flushes", &["flushes-per-epoch"], latency::flushes),
     ("scaling", &["scaling"], scaling::scaling),

@@ -1,0 +1,7 @@
+use tidegate_protocol::plugin::Call;
+
+use crate::case::{Case, Expect};
+
+pub(super) fn case() -> Case {
+    Case::new("all memory that it can get", Call::Write, Expect::Budget("memory")).crowds()
+}

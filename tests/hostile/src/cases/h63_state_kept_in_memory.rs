@@ -1,0 +1,7 @@
+use tidegate_protocol::plugin::Call;
+
+use crate::case::{Case, Expect};
+
+pub(super) fn case() -> Case {
+    Case::new("a commit after a crash", Call::Commit, Expect::Error)
+}

@@ -1,0 +1,4 @@
+;; Nothing but a loop.
+(func (export "tidegate:sink/writer@0.1.0#write") (param i32 i32 i32 i32 i64 i32 i32 i32 i32 i32 i32) (result i32)
+  (loop $forever (br $forever))
+  unreachable)

@@ -1,0 +1,11 @@
+;; A committable of twenty mebibytes.
+(memory (export "memory") 400)
+(func (export "tidegate:sink/writer@0.1.0#prepare") (param i32 i32 i32 i32 i64 i32 i32 i32 i32 i32) (result i32)
+  (memory.fill (i32.const 4352) (i32.const 0) (i32.const 144))
+  (memory.copy (i32.const 4360) (i32.const 4224) (i32.const 48))
+  (i32.store (i32.const 4408) (i32.const 1))
+  (i64.store (i32.const 4424) (global.get $rows))
+  (i64.store (i32.const 4480) (global.get $rows))
+  (i32.store (i32.const 4412) (i32.const 65536))
+  (i32.store (i32.const 4416) (i32.const 20971520))
+  (i32.const 4352))

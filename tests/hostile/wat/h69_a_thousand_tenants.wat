@@ -1,0 +1,1 @@
+;; Behaves well. There are only very many of it.

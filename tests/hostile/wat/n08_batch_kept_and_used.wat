@@ -1,0 +1,6 @@
+;; Drops the batch and reads it.
+(func (export "tidegate:sink/writer@0.1.0#write")
+  (param i32 i32 i32 i32 i64 i32 i32 i32 i32 i32) (param $batch i32) (result i32)
+  (call $batch-drop (local.get $batch))
+  (call $batch-info (local.get $batch) (i32.const 4096))
+  (global.get $ok))

@@ -1,0 +1,5 @@
+;; More outcomes than any epoch has parts.
+(memory (export "memory") 120)
+(func (export "tidegate:sink/committer@0.1.0#commit")
+  (param i32 i32 i32 i32 i64 i32 i32 i32 i32 i32 i32 i32 i32) (param $n i32) (result i32)
+  (call $outcomes (i32.const 200000) (i32.const 0)))

@@ -1,6 +1,6 @@
 //! What a case says of its guest.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tidegate_protocol::plugin::{
     Call, CallFault, Description, FaultKind, OrphanPage, Outcome, Position, Prepared, Reject,
@@ -113,6 +113,8 @@ pub struct Seen {
     pub samples: Vec<MetricSample>,
     /// What it announced.
     pub intents: Vec<String>,
+    /// When the last call began.
+    pub began: Instant,
     /// Who pays.
     pub tenant: Tenant,
     /// What was found besides, by a case that did something of its own.
@@ -134,6 +136,7 @@ impl Seen {
             lines: Vec::new(),
             samples: Vec::new(),
             intents: Vec::new(),
+            began: Instant::now(),
             tenant,
             noted: Vec::new(),
         }

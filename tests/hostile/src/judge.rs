@@ -29,7 +29,7 @@ pub struct Verdict {
     pub fault: String,
     /// By how much the memory of the process grew at most, in bytes for each instance that attacked.
     pub growth: u64,
-    /// From the first call of the guest to its end, in ticks of the engine.
+    /// From the beginning of the guest's last call to its end, in ticks of the engine.
     pub ticks: f64,
 }
 
@@ -66,6 +66,7 @@ async fn judged(guest: &'static Guest) -> Result<Verdict, String> {
         Some(instead) => instead(&stage).await,
         None => stage.call_all().await,
     };
+    let began = seen.as_ref().map_or(began, |seen| seen.began.max(began));
     let ticks = began.elapsed().as_secs_f64() / TICK.as_secs_f64();
     stop.store(true, Ordering::SeqCst);
     let neighbour = meanwhile.await.map_err(|e| format!("the neighbour panicked: {e}"))?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use tidegate_protocol::ids::{Epoch, KeyRange, Nonce, PartId, PipelineId, RunId, SinkHash, SinkId};
@@ -167,29 +168,38 @@ impl Stage {
         let ctx = context("attacked", 1, &self.config());
         // A number that a pipeline here does not come to.
         let part = part(&ctx, 7, 0);
+        seen.began = Instant::now();
         let mut writer = plugin.writer(kept.clone()).await?;
         writer.open(&ctx, KeyRange::ALL, &[]).await?;
         writer.begin(&ctx, &part).await?;
         for _ in 0..2 {
+            seen.began = Instant::now();
             seen.rejects.extend(writer.write(&ctx, rows("{\"n\":1}\n{\"n\":2}\n")).await?);
         }
+        seen.began = Instant::now();
         let prepared = writer.prepare(&ctx).await?;
         let committable = prepared.committable.clone();
         seen.prepared = Some(prepared);
         drop(writer);
 
+        seen.began = Instant::now();
         let mut committer = plugin.committer().await?;
         seen.position = Some(committer.observe(&ctx).await?);
         committer.fence(&ctx, &Position::default()).await?;
+        seen.began = Instant::now();
         seen.outcomes = committer.commit(&ctx, &[], std::slice::from_ref(&committable)).await?;
+        seen.began = Instant::now();
         committer.reconcile(&ctx, std::slice::from_ref(&committable)).await?;
         drop(committer);
 
+        seen.began = Instant::now();
         let mut janitor = plugin.janitor().await?;
         let resource = External { kind: "upload".into(), name: "u".into(), expires_at: None };
         let unsealed = Unsealed { part, committable: Some(committable), resources: vec![resource.clone()] };
         janitor.abandon(&ctx, &[unsealed]).await?;
+        seen.began = Instant::now();
         janitor.release(&ctx, &[resource]).await?;
+        seen.began = Instant::now();
         seen.page = Some(janitor.list_orphans(&ctx, "tg-", None).await?);
         Ok(())
     }

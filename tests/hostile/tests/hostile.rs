@@ -5,7 +5,8 @@ use std::process::Command;
 use tidegate_hostile::Verdict;
 
 fn judged(name: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tidegate-hostile")).args(["judge", name]).output();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_tidegate-hostile")).args(["judge", name]).env("RUST_BACKTRACE", "0").output();
     let output = output.expect("the program starts");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name} ended with {}: {said}", output.status);

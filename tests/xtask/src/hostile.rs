@@ -99,7 +99,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// From the first call of a guest that loops, with everything before that call, until its end is told. Its processor time
+/// From the call of a guest that loops until its end is told. Its processor time
 /// counts; a machine that is busy gives it that later, so the least of some tries is taken.
 fn loop_stop(program: &Path) -> Result<Figure> {
     let mut ticks = Vec::new();
@@ -170,7 +170,7 @@ fn answer<T: DeserializeOwned>(program: &Path, words: &[&str]) -> Result<T> {
 
 fn said(program: &Path, words: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
-    let output = command.args(words).stdin(Stdio::null()).stderr(Stdio::piped()).output();
+    let output = command.args(words).env("RUST_BACKTRACE", "0").stdin(Stdio::null()).stderr(Stdio::piped()).output();
     let output = output.with_context(|| format!("cannot start `{}`", program.display()))?;
     let (words, said) = (words.join(" "), String::from_utf8_lossy(&output.stderr));
     ensure!(output.status.success(), "`{} {words}` ended with {}: {said}", program.display(), output.status);

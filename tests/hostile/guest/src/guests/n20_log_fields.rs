@@ -1,4 +1,4 @@
-//! A line of log with a hundred thousand fields.
+//! A line of log with two thousand fields.
 
 use tidegate_sdk::{Ctx, Error, Position};
 
@@ -6,7 +6,7 @@ pub(crate) struct Attack;
 
 impl crate::Guest for Attack {
     fn observe(&self, ctx: &Ctx) -> Result<Position, Error> {
-        let fields = vec![("name".to_owned(), "value".to_owned()); 100_000];
+        let fields = vec![("name".to_owned(), "value".to_owned()); 2_000];
         ctx.log(tidegate_sdk::Level::Info, "many", &fields);
         crate::position("")
     }

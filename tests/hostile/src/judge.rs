@@ -117,7 +117,7 @@ fn keeps_secrets(seen: &Seen) -> Result<(), String> {
 /// What the tenant held was given back when its instances ended.
 fn gives_back(stage: &Stage, _: &Seen) -> Result<(), String> {
     let began = Instant::now();
-    for budget in ["instances", "memory", "connections", "handles"] {
+    for budget in ["instances", "memory of the tenant", "memory", "connections"] {
         // Threads end a moment after the answer.
         while stage.tenant.held(budget) > 0 {
             if began.elapsed().as_secs() > 30 {

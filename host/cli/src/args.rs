@@ -269,6 +269,12 @@ pub(crate) struct ReplayArgs {
     /// How progress is shown on standard error
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto, value_name = "HOW")]
     pub(crate) progress: ProgressKind,
+    /// Where plugins run
+    ///
+    /// In a process of their own they cannot take the host along, whatever they do to the engine. Each batch then passes
+    /// a socket.
+    #[arg(long, value_enum, default_value_t = IsolationKind::Shared, value_name = "WHERE")]
+    pub(crate) isolation: IsolationKind,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// For tests: stand still when this moment is reached for the Nth time
@@ -287,6 +293,7 @@ impl ReplayArgs {
             decision_id: None,
             by: None,
             progress: self.progress,
+            isolation: self.isolation,
             output: self.output,
             hold_at: self.hold_at,
             lose_commit_answers: None,
@@ -379,6 +386,12 @@ pub(crate) struct RunArgs {
     /// How progress is shown on standard error
     #[arg(long, value_enum, default_value_t = ProgressKind::Auto, value_name = "HOW")]
     pub(crate) progress: ProgressKind,
+    /// Where plugins run
+    ///
+    /// In a process of their own they cannot take the host along, whatever they do to the engine. Each batch then passes
+    /// a socket.
+    #[arg(long, value_enum, default_value_t = IsolationKind::Shared, value_name = "WHERE")]
+    pub(crate) isolation: IsolationKind,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
     /// For tests: stand still when this moment is reached for the Nth time
@@ -387,6 +400,23 @@ pub(crate) struct RunArgs {
     /// For tests: lose the answer of every Nth commit
     #[arg(long, hide = true, value_name = "N")]
     pub(crate) lose_commit_answers: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IsolationKind {
+    /// In this process
+    Shared,
+    /// In a confined child process
+    Process,
+}
+
+impl From<IsolationKind> for tidegate_server::Isolation {
+    fn from(kind: IsolationKind) -> Self {
+        match kind {
+            IsolationKind::Shared => Self::Shared,
+            IsolationKind::Process => Self::Process,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

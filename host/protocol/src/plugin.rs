@@ -159,7 +159,7 @@ pub struct Reject {
 }
 
 /// The one reply to prepare.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Prepared {
     /// Finishes the part.
     pub committable: Committable,
@@ -455,7 +455,7 @@ pub struct Description {
 }
 
 /// Work that may exist outside and was never sealed.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Unsealed {
     /// The part.
     pub part: PartId,
@@ -466,7 +466,7 @@ pub struct Unsealed {
 }
 
 /// What `list-orphans` found.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Orphan {
     /// The part's short name as the destination tells it.
     pub short: String,
@@ -477,7 +477,7 @@ pub struct Orphan {
 }
 
 /// One page of `list-orphans`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct OrphanPage {
     /// The orphans.
     pub orphans: Vec<Orphan>,

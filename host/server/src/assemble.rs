@@ -24,7 +24,7 @@ use crate::encodings::{self, Encodings};
 use crate::error::ServerError;
 use crate::graph::{self, SinkFacts};
 use crate::letters::origins::Takes;
-use crate::plugins::{Admission, Host};
+use crate::plugins::{self, Admission, Host};
 use crate::shapes::{self, Shapes};
 
 /// Tasks of a source whose file does not say.
@@ -193,6 +193,7 @@ impl Assembled {
     ) -> Result<Pipeline, ServerError> {
         let mut sinks = Vec::new();
         let mut dead_letter = None;
+        let lease = plugins::lease(&self.file)?;
         for (id, section, is_dead_letter) in self.file.all_sinks() {
             let (Some(admission), Some(encoding)) = (self.sinks.get(&id), self.encodings.sinks.get(&id)) else {
                 continue;
@@ -205,7 +206,7 @@ impl Assembled {
             }
             let entry = SinkEntry {
                 id,
-                plugin: wrap(admission.bind(&self.file)?),
+                plugin: wrap(admission.bind(&self.file, Some(&lease))?),
                 binding,
                 subtasks: section.subtasks,
                 route: shapes::route(&section.route),

@@ -121,7 +121,7 @@ async fn ask(
 ) -> Option<Finding> {
     let admission = assembled.sinks.get(sink)?;
     let pipeline = &assembled.file.pipeline;
-    let plugin = match admission.bind(&assembled.file) {
+    let plugin = match admission.bind(&assembled.file, None) {
         Ok(plugin) => plugin,
         Err(error) => return Finding::of_error(&error).pop(),
     };

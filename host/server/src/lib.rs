@@ -71,7 +71,7 @@ pub use state::{
 };
 pub use tidegate_wasm::worker::run_if_asked;
 pub use tidegate_wasm::{
-    CompileLimits, ConfinementPolicy, HostLimits, RuntimeOptions, Tenant, TenantLimits, TenantUsage, Worker,
+    CompileLimits, ConfinementPolicy, HostLimits, Isolation, RuntimeOptions, Tenant, TenantLimits, TenantUsage, Worker,
 };
 pub use validate::{BlockedEpoch, StateFound, Validation, check, validate};
 

@@ -10,10 +10,12 @@ use tidegate_protocol::ids::{PartId, RunId, SinkHash, SinkId};
 use tidegate_protocol::plugin::{CallContext, ErrorKind, External, Orphan, Orphans, Outcome, Plugin, Unsealed};
 use tidegate_protocol::record::{Body, Released};
 use tidegate_store::Log as _;
+use tidegate_wasm::Lease;
 
 use crate::assemble::Assembled;
 use crate::config::SinkSection;
 use crate::error::ServerError;
+use crate::plugins;
 use crate::savepoint::append;
 use crate::state::{self, State};
 
@@ -99,7 +101,7 @@ pub async fn orphans_list(assembled: &Assembled) -> Result<Vec<SinkOrphans>, Ser
     let Some(state) = State::read(&assembled.file)? else { return Ok(Vec::new()) };
     let mut found = Vec::new();
     for (sink, section, _) in assembled.file.all_sinks() {
-        found.push(list(assembled, &state, &sink, section).await.view(&state));
+        found.push(list(assembled, &state, &sink, section, None).await.view(&state));
     }
     Ok(found)
 }
@@ -127,9 +129,10 @@ pub async fn orphans_abandon(
         return Ok(done);
     }
     let mut log = state::open_log(file)?;
+    let lease = plugins::lease(file)?;
     for (sink, section, _) in file.all_sinks().filter(|(sink, ..)| only.is_none_or(|only| only == sink)) {
         let state = State::of(log.read_all()?, &file.pipeline.name, &file.pipeline.state)?;
-        let found = list(assembled, &state, &sink, section).await;
+        let found = list(assembled, &state, &sink, section, Some(&lease)).await;
         done.problems.extend(found.problem.clone().map(|problem| (sink.clone(), problem)));
         let Some(speaker) = found.speaker.as_ref() else { continue };
         let parts = found.unsealed(&state, &file.pipeline.name);
@@ -160,7 +163,13 @@ struct Found {
     problem: Option<String>,
 }
 
-async fn list(assembled: &Assembled, state: &State, sink: &SinkId, section: &SinkSection) -> Found {
+async fn list(
+    assembled: &Assembled,
+    state: &State,
+    sink: &SinkId,
+    section: &SinkSection,
+    lease: Option<&Lease>,
+) -> Found {
     let pipeline = assembled.file.pipeline.name.clone();
     let mut found = Found { sink: sink.clone(), pipeline, speaker: None, listed: Vec::new(), problem: None };
     // Binding would create them, and this is a look.
@@ -169,7 +178,7 @@ async fn list(assembled: &Assembled, state: &State, sink: &SinkId, section: &Sin
         found.problem = Some(format!("its directory {} is not there", grant.path.display()));
         return found;
     }
-    let speaker = match speaker(assembled, state, sink, section) {
+    let speaker = match speaker(assembled, state, sink, section, lease) {
         Ok(Some(speaker)) => speaker,
         Ok(None) => return found,
         Err(error) => {
@@ -189,11 +198,12 @@ fn speaker(
     state: &State,
     sink: &SinkId,
     section: &SinkSection,
+    lease: Option<&Lease>,
 ) -> Result<Option<Speaker>, ServerError> {
     let (Some(admission), Some(run)) = (assembled.sinks.get(sink), state.history.newest_run()) else { return Ok(None) };
     let pipeline = &assembled.file.pipeline;
     let hash = SinkHash::of(&pipeline.name, sink);
-    let plugin = admission.bind(&assembled.file)?;
+    let plugin = admission.bind(&assembled.file, lease)?;
     let config = admission.binding.config.as_str().into();
     let prefix = hash.prefix();
     let ctx = CallContext { sink: sink.clone(), sink_hash: hash, run, config, attempt: 1 };

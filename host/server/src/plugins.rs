@@ -2,17 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tidegate_protocol::ids::SinkId;
 use tidegate_protocol::plugin::{Description, Plugin};
 use tidegate_protocol::record::Binding;
 use tidegate_wasm::{
-    AdmitError, Admitted, BindOptions, Inspection, Runtime, RuntimeOptions, Tenant, WasmError, Worker, builtin,
+    AdmitError, Admitted, BindOptions, Inspection, Isolation, Lease, Runtime, RuntimeOptions, Tenant, WasmError,
+    Worker, builtin,
 };
 
 use crate::canonical;
-use crate::config::{HostFile, Isolation, PipelineFile, PluginRef, SinkSection, of_sink, real, suggest};
+use crate::config::{HostFile, PipelineFile, PluginRef, SinkSection, of_sink, real, suggest};
 use crate::dirs;
 use crate::error::ServerError;
 use crate::grants;
@@ -43,8 +45,21 @@ impl Host {
     /// # Errors
     /// As for [`Host::new`].
     pub fn for_tenants(cache_dir: Option<PathBuf>, file: Option<&HostFile>) -> Result<Self, ServerError> {
+        Self::isolated(cache_dir, file, Isolation::Shared)
+    }
+
+    /// As [`Host::for_tenants`], with the plugins of every tenant in a process of its own if `isolation` says so, whatever the
+    /// host file says.
+    ///
+    /// # Errors
+    /// As for [`Host::new`].
+    pub fn isolated(
+        cache_dir: Option<PathBuf>,
+        file: Option<&HostFile>,
+        isolation: Isolation,
+    ) -> Result<Self, ServerError> {
         let worker = Worker::this_program().map_err(|error| ServerError::Host(error.to_string()))?;
-        let mut options = RuntimeOptions { cache_dir, worker, ..RuntimeOptions::default() };
+        let mut options = RuntimeOptions { cache_dir, worker, isolation, ..RuntimeOptions::default() };
         if let Some(HostFile { host, .. }) = file {
             options.host = host.limits.clone();
             options.compile = host.compile.clone();
@@ -139,7 +154,8 @@ impl Host {
             return Err(file.wrong_in(problems).into());
         }
         let binding = binding(section, &admitted);
-        Ok(Admission { id: id.clone(), section: section.clone(), tenant, admitted, binding })
+        let isolation = self.tenants.isolation(tenant.name());
+        Ok(Admission { id: id.clone(), section: section.clone(), tenant, isolation, admitted, binding })
     }
 }
 
@@ -150,6 +166,7 @@ pub(crate) struct Admission {
     admitted: Admitted,
     /// Who pays.
     pub(crate) tenant: Tenant,
+    isolation: Isolation,
     pub(crate) binding: Binding,
 }
 
@@ -159,7 +176,8 @@ impl Admission {
     }
 
     /// Hands over the grants. Creates granted directories that are missing; none may reach the state directory.
-    pub(crate) fn bind(&self, file: &PipelineFile) -> Result<Arc<dyn Plugin>, ServerError> {
+    /// With the lease of the pipeline that the plugin may change a destination for; a look needs none.
+    pub(crate) fn bind(&self, file: &PipelineFile, lease: Option<&Lease>) -> Result<Arc<dyn Plugin>, ServerError> {
         let dirs = &self.section.dirs;
         if let Some(wrong) = dirs.iter().find_map(|(name, grant)| dirs::no_directory(file, &self.id, name, grant)) {
             return Err(wrong.into());
@@ -176,6 +194,9 @@ impl Admission {
             self.section.secrets.iter().map(|(name, source)| (name.clone(), source.reference())).collect();
         options.limits = self.section.limits.clone();
         options.keep_out.push(file.pipeline.state.clone());
+        options.lease = lease.cloned();
+        // Else as the runtime says.
+        options.isolation = Some(self.isolation).filter(|isolation| *isolation == Isolation::Process);
         self.admitted.bind(options).map_err(|error| {
             let problem = match error {
                 WasmError::Grant { detail, .. } | WasmError::Budget { detail, .. } => {
@@ -190,6 +211,16 @@ impl Admission {
             }
         })
     }
+}
+
+/// For children of an earlier run to end. They were killed; only a system call can hold one back.
+const LEASE_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until no child process of an earlier run works for the pipeline any more, and takes its place. The caller holds
+/// the lock of its state. Blocks.
+pub(crate) fn lease(file: &PipelineFile) -> Result<Lease, ServerError> {
+    let taken = Lease::take(&file.pipeline.state.join("lease"), LEASE_PATIENCE);
+    taken.map_err(|error| ServerError::Host(error.to_string()))
 }
 
 /// What goes into the seal: paths as written and where they lead, secrets by reference.

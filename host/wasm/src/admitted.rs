@@ -22,6 +22,7 @@ use crate::host::State;
 use crate::host::rows::HostBatch;
 use crate::instance::{Guest, Instance, Stragglers};
 use crate::limits::{Limits, Unit, budget};
+use crate::process::{Isolation, Remote};
 use crate::runtime::{Runtime, import_names};
 use crate::screen::Outline;
 use crate::text::Redactor;
@@ -31,7 +32,7 @@ use crate::text::Redactor;
 pub struct Admitted {
     runtime: Arc<Runtime>,
     /// Keeps the compiled code findable for the next admission of the same file.
-    _component: Arc<Component>,
+    component: Arc<Component>,
     pre: SinkPre<State>,
     description: Arc<Description>,
     footprint: Footprint,
@@ -51,7 +52,25 @@ impl Admitted {
     ) -> Self {
         let imports = import_names(&outline);
         let digest = format!("sha256:{digest}");
-        Self { runtime, _component: component, pre, description: Arc::new(description), footprint, digest, imports }
+        Self { runtime, component, pre, description: Arc::new(description), footprint, digest, imports }
+    }
+
+    /// In a child process: what the parent admitted.
+    pub(crate) fn in_child(
+        runtime: Arc<Runtime>,
+        component: Arc<Component>,
+        pre: SinkPre<State>,
+        description: Description,
+        digest: String,
+    ) -> Self {
+        // Was looked at by the parent.
+        let (footprint, imports) = (Footprint::default(), Vec::new());
+        Self { runtime, component, pre, description: Arc::new(description), footprint, digest, imports }
+    }
+
+    /// With grants that were checked. `stragglers` are those of the same sink.
+    pub(crate) fn bound(&self, grants: Grants, stragglers: Stragglers) -> Arc<dyn Plugin> {
+        Arc::new(Bound { admitted: self.clone(), grants, stragglers })
     }
 
     /// What the plugin says of itself.
@@ -101,16 +120,25 @@ impl Admitted {
     ///
     /// # Errors
     /// A grant the plugin needs is missing, one it does not ask for is given, a directory cannot be used or reaches
-    /// what is the host's own, or the limits are less than the plugin needs.
+    /// what is the host's own, the limits are less than the plugin needs, or the tenant's child process cannot be started or
+    /// confined.
     pub fn bind(&self, mut options: BindOptions) -> Result<Arc<dyn Plugin>, WasmError> {
         if let Err(error) = self.check_limits(&options.limits) {
             return Err(WasmError::Budget { sink: options.sink, detail: error.to_string() });
         }
         options.keep_out.extend(self.runtime.cache_dir().map(Path::to_owned));
-        let tenant = options.tenant.clone();
+        let (isolation, tenant) = (options.isolation.unwrap_or(self.runtime.isolation()), options.tenant.clone());
+        let lease = options.lease.take();
         let grants = Grants::make(options, &self.description, self.label())?;
-        let bound = Bound { admitted: self.clone(), grants, stragglers: Stragglers::default() };
-        Ok(Arc::new(Guarded::new(Arc::new(bound), tenant, self.label(), self.runtime.threads())))
+        let plugin = match isolation {
+            Isolation::Shared => self.bound(grants, Stragglers::default()),
+            Isolation::Process => {
+                let group = self.runtime.group(&tenant)?;
+                let (description, digest) = (self.description.clone(), self.digest.clone());
+                Arc::new(Remote::new(group, self.component.clone(), grants, description, digest, lease)?)
+            }
+        };
+        Ok(Arc::new(Guarded::new(plugin, tenant, self.label(), self.runtime.threads())))
     }
 }
 

@@ -34,6 +34,13 @@ pub enum WasmError {
         /// What is wrong and how to mend it.
         detail: String,
     },
+    /// It is not known that no child process of an earlier run is left.
+    Lease {
+        /// The file that tells.
+        path: PathBuf,
+        /// What is wrong and how to mend it.
+        detail: String,
+    },
     /// A grant does not fit.
     Grant {
         /// The sink it was meant for.
@@ -49,6 +56,7 @@ impl fmt::Display for WasmError {
             WasmError::Engine { detail } => write!(f, "the WebAssembly engine cannot start: {detail}"),
             WasmError::Cache { path, detail } => write!(f, "compile cache {}: {detail}", path.display()),
             WasmError::Worker { detail } => f.write_str(detail),
+            WasmError::Lease { path, detail } => write!(f, "{}: {detail}", path.display()),
             WasmError::Grant { sink, detail } | WasmError::Budget { sink, detail } => {
                 write!(f, "sink `{sink}`: {detail}")
             }

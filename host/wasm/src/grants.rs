@@ -29,6 +29,7 @@ use crate::limits::Limits;
 use crate::net::http::place::HttpPlace;
 use crate::net::place::TcpPlace;
 use crate::net::resolve::{Resolve, SystemResolver};
+use crate::process::{Isolation, Lease};
 use crate::tenant::Tenant;
 use crate::text::Redactor;
 
@@ -54,6 +55,10 @@ pub struct BindOptions {
     pub secrets: BTreeMap<String, SecretRef>,
     /// What each instance may spend.
     pub limits: Limits,
+    /// Where its instances run; `None`: as [`crate::RuntimeOptions::isolation`] says.
+    pub isolation: Option<Isolation>,
+    /// The pipeline's, for the child processes that work for it.
+    pub lease: Option<Lease>,
     /// Where its log lines go.
     pub log: Arc<dyn LogSink>,
     /// Where its metrics go.
@@ -73,6 +78,8 @@ impl BindOptions {
             keep_out: Vec::new(),
             secrets: BTreeMap::new(),
             limits: Limits::default(),
+            isolation: None,
+            lease: None,
             log: Arc::new(TracingLog),
             metrics: Arc::new(TracingMetrics),
         }
@@ -149,15 +156,17 @@ impl Grants {
                 ));
             }
         }
-        let mut counted = Vec::new();
-        for (name, grant) in &options.dirs {
-            match open_dir(grant, &options.limits) {
-                Ok(dir) => counted.push(dir),
-                Err(e) => {
-                    return refuse(format!("the directory `{name}` ({}) cannot be counted: {e}", grant.path.display()));
-                }
-            }
-        }
+        Self::open(options, plugin, description.grants.clone())
+    }
+
+    /// Counts the directories, which are there, and reads what the places in the network need. Nothing is compared with
+    /// what the plugin asks for.
+    pub(crate) fn open(options: BindOptions, plugin: String, requests: Vec<GrantRequest>) -> Result<Self, WasmError> {
+        let refuse = |detail: String| Err(WasmError::Grant { sink: options.sink.clone(), detail });
+        let counted = match count_dirs(&options.dirs, &options.limits) {
+            Ok(counted) => counted,
+            Err(detail) => return refuse(detail),
+        };
         let mut tcp = TcpPlaces::new();
         for (name, grant) in &options.tcp {
             match TcpPlace::new(grant, options.tenant.name(), options.resolver.clone()) {
@@ -172,7 +181,7 @@ impl Grants {
                 Err(error) => return refuse(format!("the service granted as http `{name}` cannot be used: {error}")),
             };
         }
-        Ok(Self { tcp, http, _counted: counted, ..Self::new(options, plugin, description.grants.clone()) })
+        Ok(Self { tcp, http, _counted: counted, ..Self::new(options, plugin, requests) })
     }
 
     /// Checks that operator and plugin mean the same names. Changes nothing.
@@ -193,6 +202,10 @@ impl Grants {
 
     pub(crate) fn plugin(&self) -> &str {
         &self.plugin
+    }
+
+    pub(crate) fn options(&self) -> &BindOptions {
+        &self.options
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -286,6 +299,15 @@ impl Grants {
             .collect();
         Ok(Disk::new(role, granted?, limits, self.options.tenant.clone()))
     }
+}
+
+/// What is known of these directories, as long as it is kept. The error names the one that cannot be counted.
+pub(crate) fn count_dirs(dirs: &BTreeMap<String, DirGrant>, limits: &Limits) -> Result<Vec<GrantedDir>, String> {
+    let count = |(name, grant): (&String, &DirGrant)| {
+        open_dir(grant, limits)
+            .map_err(|e| format!("the directory `{name}` ({}) cannot be counted: {e}", grant.path.display()))
+    };
+    dirs.iter().map(count).collect()
 }
 
 fn open_dir(grant: &DirGrant, limits: &Limits) -> io::Result<GrantedDir> {

@@ -96,6 +96,14 @@ impl Default for Stragglers {
     }
 }
 
+impl Stragglers {
+    /// Waits until there is none.
+    pub(crate) async fn all_gone(&self) {
+        // The sender is `self`.
+        let _ = self.0.subscribe().wait_for(|n| *n == 0).await;
+    }
+}
+
 const RUNNING: u8 = 0;
 const GIVEN_UP: u8 = 1;
 const ENDED: u8 = 2;

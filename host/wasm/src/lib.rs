@@ -88,6 +88,13 @@
 //! What a plugin answers is no fault, and what its destination does is not counted. A panic of the host's own code ends
 //! the instance under which it happened.
 //!
+//! **A process of its own.** Where a tenant has [`Isolation::Process`], its instances run in a confined child process, and
+//! protocol and log stay here: an abort of the engine is a fault of that tenant's running calls, and a fresh child is
+//! started for the next instance, later each time. The child has the code, the granted directories, and the network if one
+//! of its sinks was granted a place there; no environment, no cache; the value of a secret only once it is revealed. What
+//! it says is checked as what a plugin says. It ends with this process, and holds the pipeline's [`Lease`] until it is gone,
+//! so that no commit of an earlier run can still happen once the next run began.
+//!
 //! **What a plugin says** is bounded and escaped, and the secrets it revealed and the host paths of its directories are
 //! replaced in logs, metrics and messages. A committable or writer state that contains a revealed secret is refused.
 //! That stops carelessness; a plugin that encodes a secret first can get it past, and values of less than four bytes are
@@ -112,7 +119,10 @@
 //! - As root, the limit on a child's threads does not hold: the kernel knows none for root.
 //! - What a plugin says to a granted place is its own affair: it can carry out all that it knows, in its words or in the
 //!   time between them. `bytes-up` bounds how much, and the grant bounds where to.
-//! - A bug in wasmtime is a bug of this sandbox: there is no second wall of processes.
+//! - With [`Isolation::Shared`], a bug in wasmtime is a bug of this sandbox. With [`Isolation::Process`] a child is a second
+//!   wall, with two gaps: `describe` runs in this process, once per admission, and there is no filter on system calls.
+//! - A child may write in all directories of its tenant, whatever the role: its instances are kept apart by WASI alone.
+//! - Names are looked up in the child, with the system's resolver, whatever [`BindOptions::resolver`] says.
 
 mod admitted;
 mod bindings;
@@ -140,6 +150,7 @@ mod limits;
 mod meter;
 mod net;
 mod pace;
+mod process;
 mod quarantine;
 mod rate;
 mod runtime;
@@ -168,6 +179,9 @@ pub use host::secrets::SecretRef;
 pub use ipnet::IpNet;
 pub use limits::{BUDGETS, Budget, HostLimits, Limits, MAX_COMPONENT_BYTES, TICK, TenantLimits, Unit, processors};
 pub use net::resolve::{Resolve, ResolveError, SystemResolver};
+#[doc(hidden)]
+pub use process::SecretPlace;
+pub use process::{Isolation, Lease};
 pub use quarantine::{FaultRules, MachineTime, QuarantineChange, Quarantined, Time};
 pub use runtime::{Inspection, Runtime, RuntimeOptions, inspect};
 pub use screen::{INTERFACE_VERSION, WASI_INTERFACES};

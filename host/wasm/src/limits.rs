@@ -5,6 +5,8 @@ pub(crate) mod budget;
 use std::thread;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::quarantine::FaultRules;
 pub use budget::{BUDGETS, Budget, Unit};
 
@@ -15,7 +17,7 @@ pub const TICK: Duration = Duration::from_millis(10);
 pub const MAX_COMPONENT_BYTES: usize = 64 << 20;
 
 /// What one instance of a plugin may spend. `None` is nowhere: every budget has a bound.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of all linear memories and tables of one instance together.
     pub memory_bytes: usize,
@@ -115,7 +117,7 @@ impl Default for Limits {
 }
 
 /// What all plugins of one tenant together may hold or spend.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantLimits {
     /// Instances that are alive at once.
     pub instances: u64,

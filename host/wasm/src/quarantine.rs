@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use tidegate_protocol::plugin::{Blame, BoxFuture, Call, CallFault, FaultKind};
 
 use crate::text::clean;
@@ -27,7 +28,7 @@ use crate::text::clean;
 const SHOWN: usize = 300;
 
 /// When a plugin that fails is held back. A window or a time of nothing counts as one millisecond.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FaultRules {
     /// So many faults of one plugin within `window`, and it is quarantined. At least 1.
     pub max_faults: u32,

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tidegate_protocol::plugin::{Call, CallFault, Description, FaultKind};
+use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use crate::admitted::Admitted;
@@ -16,7 +17,7 @@ use crate::caps::ComponentCaps;
 use crate::compile::{CompileLimits, Compiler};
 use crate::confine::ConfinementPolicy;
 use crate::convert;
-use crate::engine::TickingEngine;
+use crate::engine::{self, TickingEngine};
 use crate::error::{AdmitError, WasmError};
 use crate::exports;
 use crate::footprint::{self, Footprint};
@@ -24,6 +25,7 @@ use crate::grants::Grants;
 use crate::host::{self, State};
 use crate::instance::{Blueprint, Instance, Stragglers, Threads};
 use crate::limits::{HostLimits, Limits};
+use crate::process::{Group, Isolation};
 use crate::screen::{self, Outline};
 use crate::tenant::Tenant;
 use crate::text::clean;
@@ -46,6 +48,9 @@ pub struct RuntimeOptions {
     pub caps: ComponentCaps,
     /// What all plugins together get.
     pub host: HostLimits,
+    /// Where plugins run, of tenants for which nothing else is said. [`Isolation::Process`] needs
+    /// [`Worker::Program`].
+    pub isolation: Isolation,
 }
 
 /// Admits plugins. One per process is enough; everything made from it keeps it alive.
@@ -59,6 +64,11 @@ pub struct Runtime {
     limits: Limits,
     /// Components in use, by digest, so that two sinks with the same plugin share its code (and nothing else).
     compiled: Mutex<BTreeMap<String, Weak<Component>>>,
+    worker: Worker,
+    confinement: ConfinementPolicy,
+    isolation: Isolation,
+    /// Of tenants with a process of their own, by name.
+    groups: Mutex<BTreeMap<String, Weak<Group>>>,
 }
 
 impl Runtime {
@@ -79,10 +89,14 @@ impl Runtime {
             linker,
             threads: Arc::new(threads),
             cache,
-            compiler: Compiler::new(options.worker, options.confinement, options.compile)?,
+            compiler: Compiler::new(options.worker.clone(), options.confinement, options.compile)?,
             caps: options.caps,
             limits: options.limits,
             compiled: Mutex::default(),
+            worker: options.worker,
+            confinement: options.confinement,
+            isolation: options.isolation,
+            groups: Mutex::default(),
         }))
     }
 
@@ -155,7 +169,7 @@ impl Runtime {
     /// Loads code that was compiled for this very digest just now.
     fn take(&self, name: &str, digest: &str, code: &[u8]) -> Result<Arc<Component>, AdmitError> {
         // SAFETY: it comes from our own compiler, in this process or in a worker of the same engine that this process
-        // started, confined and talks to over a socket that nobody else has. A component is only ever its input.
+        // started, confined and talks to over a socket that nobody else has, or from the parent that started this one. A component is only ever its input.
         let component = unsafe { Component::deserialize(&self.engine.engine, code) };
         let component = component.map_err(|e| AdmitError::Worker {
             plugin: name.to_owned(),
@@ -173,6 +187,57 @@ impl Runtime {
         compiled.retain(|_, component| component.strong_count() > 0);
         compiled.insert(digest.to_owned(), Arc::downgrade(&component));
         component
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine.engine
+    }
+
+    /// Where plugins run for which nothing else is said.
+    pub(crate) fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
+    /// In a child process: code that the parent compiled, with all its types checked once more.
+    pub(crate) fn load(
+        &self,
+        name: &str,
+        digest: &str,
+        code: &[u8],
+    ) -> Result<(Arc<Component>, SinkPre<State>), AdmitError> {
+        let component = match self.find(digest) {
+            Some(component) => component,
+            None => self.take(name, digest, code)?,
+        };
+        let pre = self.check_types(name, &component)?;
+        Ok((component, pre))
+    }
+
+    /// The id of the child process in which a tenant's plugins run now.
+    pub fn child_id(&self, tenant: &Tenant) -> Option<u32> {
+        let groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.get(tenant.name()).and_then(Weak::upgrade)?.child_id()
+    }
+
+    /// The child processes of a tenant.
+    pub(crate) fn group(&self, tenant: &Tenant) -> Result<Arc<Group>, WasmError> {
+        let Worker::Program(program) = &self.worker else {
+            let detail = format!(
+                "tenant `{}` is to run in a process of its own, and this program starts none; set RuntimeOptions::worker \
+                 to Worker::this_program()",
+                tenant.name()
+            );
+            return Err(WasmError::Worker { detail });
+        };
+        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
+        groups.retain(|_, group| group.strong_count() > 0);
+        if let Some(group) = groups.get(tenant.name()).and_then(Weak::upgrade) {
+            return Ok(group);
+        }
+        let (threads, engine) = (self.threads.clone(), engine::id(self.engine()));
+        let group = Group::new(tenant.clone(), program.clone(), self.confinement, engine, threads)?;
+        groups.insert(tenant.name().to_owned(), Arc::downgrade(&group));
+        Ok(group)
     }
 
     /// Who can write there, or read the key there, can make the host run native code.

@@ -198,6 +198,11 @@ impl Tenant {
         add(&mut self.books().faults, name, 1);
     }
 
+    /// Counts attempts that were made in a child process.
+    pub(crate) fn add_denied(&self, what: &str, attempts: u64) {
+        add(&mut self.books().denied, denial(what), attempts);
+    }
+
     /// Takes `amount` of something that the tenant holds for a while; `None` when its budget does not reach.
     pub(crate) fn hold(&self, budget: &'static str, amount: u64) -> Option<Held> {
         self.take(budget, amount).then(|| Held { tenant: self.clone(), budget, amount })
@@ -322,6 +327,13 @@ impl Drop for QuarantineWatch {
     fn drop(&mut self) {
         self.tenant.0.quarantine.unsubscribe(self.number);
     }
+}
+
+/// The name of a kind of denial, as this process knows it.
+fn denial(what: &str) -> &'static str {
+    const KINDS: [&str; 5] = ["dir", "tcp", "http", "secret", "name"];
+    let mut known = crate::screen::WASI_INTERFACES.iter().chain(&KINDS).copied();
+    known.find(|known| *known == what).unwrap_or("other")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::compile::job;
 use crate::confine::{self, Confinement, ConfinementPolicy, Gap};
 use crate::error::WasmError;
+use crate::process::child;
 
 /// The argument that makes a program a worker; the id of its parent follows.
 const MARKER: &str = "--tidegate-worker";
@@ -31,7 +32,7 @@ const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// Where plugins are compiled.
+/// Where plugins are compiled, and which program runs those of a tenant with a process of its own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Worker {
     /// In this process. A component that takes very much time or memory to compile, or meets a bug of the compiler,
@@ -86,6 +87,8 @@ pub(crate) enum Task {
     Probe,
     /// To compile one component.
     Compile(job::Settings),
+    /// To run the plugins of one tenant.
+    Host(child::Settings),
 }
 
 /// What a worker answers first.
@@ -117,6 +120,7 @@ fn serve(parent: u32) -> i32 {
     match start.task {
         Task::Probe => 0,
         Task::Compile(settings) => job::serve(socket, &settings),
+        Task::Host(settings) => child::serve(socket, &settings),
     }
 }
 

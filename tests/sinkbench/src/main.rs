@@ -1,9 +1,10 @@
-//! One side of `sandbox-ratio`: a sink takes batches that are in memory already, epoch by epoch, through write, prepare
-//! and commit; prints the CPU seconds that took.
+//! One side of `sandbox-ratio` or of `process-batch-us`: a sink takes batches that are in memory already, epoch by epoch, through write, prepare
+//! and commit; prints the CPU seconds, or those of the wall clock, that took.
 //!
-//! `sinkbench native|sandboxed PLUGIN INPUT OUTPUT MIB`: INPUT is cut into batches and sent again until MIB mebibytes
+//! `sinkbench native|sandboxed|shared|process PLUGIN INPUT OUTPUT MIB`: INPUT is cut into batches and sent again until MIB mebibytes
 //! went through. PLUGIN is `builtin:files`, or the component of `tidegate-test-reading`. Native is the plugin's own crate
-//! linked into this program; sandboxed is the component with the limits and ticks that pipelines have.
+//! linked into this program; sandboxed is the component with the limits and ticks that pipelines have. Shared is the same,
+//! measured on the wall clock; process runs it in a child process.
 
 mod native;
 mod sandboxed;
@@ -11,11 +12,13 @@ mod sandboxed;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use tidegate_sink_files::Files;
 use tidegate_test_reading::Reading;
+use tidegate_wasm::Isolation;
 
 /// Size of a batch, about what a pipeline hands on at once.
 const BATCH_BYTES: usize = 1 << 20;
@@ -39,9 +42,10 @@ trait Side {
 }
 
 fn main() -> Result<()> {
+    tidegate_wasm::worker::run_if_asked();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [side, plugin, input, output, mib] = &arguments[..] else {
-        bail!("expected: sinkbench native|sandboxed PLUGIN INPUT OUTPUT MIB");
+        bail!("expected: sinkbench native|sandboxed|shared|process PLUGIN INPUT OUTPUT MIB");
     };
     let batches = cut(std::fs::read(input).with_context(|| format!("cannot read `{input}`"))?)?;
     let wanted = mib.parse::<usize>().context("MIB is a whole number")? << 20;
@@ -49,8 +53,9 @@ fn main() -> Result<()> {
     let mut sink: Box<dyn Side> = match side.as_str() {
         "native" if plugin == FILES => Box::new(native::Native::<Files>::open(Path::new(output))?),
         "native" => Box::new(native::Native::<Reading>::open(Path::new(output))?),
-        "sandboxed" => Box::new(sandboxed::Sandboxed::open(plugin, Path::new(output))?),
-        other => bail!("`{other}` is neither native nor sandboxed"),
+        "sandboxed" | "shared" => Box::new(sandboxed::Sandboxed::open(plugin, Path::new(output), Isolation::Shared)?),
+        "process" => Box::new(sandboxed::Sandboxed::open(plugin, Path::new(output), Isolation::Process)?),
+        other => bail!("`{other}` is no side"),
     };
     touch_free_memory(Path::new(output), 2 * wanted)?;
     let mut source = batches.iter().cycle();
@@ -63,12 +68,15 @@ fn main() -> Result<()> {
     let (mut number, mut sent) = (1, 0);
     sink.epoch(number, &next(&mut sent))?;
     sent = 0;
-    let before = cpu_seconds()?;
+    let (before, began) = (cpu_seconds()?, Instant::now());
     while sent < wanted {
         number += 1;
         sink.epoch(number, &next(&mut sent))?;
     }
-    println(cpu_seconds()? - before);
+    println(match side.as_str() {
+        "shared" | "process" => began.elapsed().as_secs_f64(),
+        _ => cpu_seconds()? - before,
+    });
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use tidegate_protocol::ids::{Epoch, KeyRange, PartId, SinkHash};
 use tidegate_protocol::plugin::{
     Batch, BoxFuture, CallContext, Committer, Encoding, External, IntentLog, Outcome, PluginError, Writer,
 };
-use tidegate_wasm::{BindOptions, DirGrant, Runtime, RuntimeOptions, builtin};
+use tidegate_wasm::{BindOptions, ConfinementPolicy, DirGrant, Isolation, Runtime, RuntimeOptions, Worker, builtin};
 use tokio::runtime::{Builder, Runtime as Tokio};
 
 use crate::native::names;
@@ -23,9 +23,15 @@ pub(crate) struct Sandboxed {
 }
 
 impl Sandboxed {
-    pub(crate) fn open(plugin: &str, output: &Path) -> Result<Self> {
+    pub(crate) fn open(plugin: &str, output: &Path, isolation: Isolation) -> Result<Self> {
         let (pipeline, sink, run) = names()?;
-        let runtime = Runtime::new(RuntimeOptions::default())?;
+        let worker = match isolation {
+            Isolation::Shared => Worker::InProcess,
+            Isolation::Process => Worker::this_program()?,
+        };
+        // What is measured is the way to the child, not whether this machine can confine it.
+        let confinement = ConfinementPolicy::IfPossible;
+        let runtime = Runtime::new(RuntimeOptions { worker, confinement, isolation, ..RuntimeOptions::default() })?;
         let admitted = match plugin.strip_prefix("builtin:") {
             Some(name) => runtime.admit(plugin, builtin::component(name).context("no such plugin is embedded")?)?,
             None => runtime.admit(plugin, &std::fs::read(plugin)?)?,

@@ -36,6 +36,9 @@ pub(crate) struct Arguments {
     /// Makes the same choices again.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Where the pipelines' plugins run.
+    #[arg(long, default_value = "shared", value_parser = ["shared", "process"])]
+    isolation: String,
 }
 
 /// Source partitions of every pipeline.
@@ -64,6 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 struct Torture {
     binary: PathBuf,
+    isolation: String,
     folder: PathBuf,
     lines: Vec<String>,
     random: Random,
@@ -118,7 +122,8 @@ enum Aim {
 
 impl Torture {
     fn new(arguments: &Arguments, binary: PathBuf, lines: Vec<String>, folder: PathBuf) -> Result<Self> {
-        let long = Workshop::new(&folder, "long")?;
+        let isolation = arguments.isolation.clone();
+        let long = Workshop::new(&folder, "long")?.isolated(&isolation);
         long.input(&lines, PARTITIONS)?;
         let seconds = 20.0 + arguments.kills as f64 / 2.0 * SECONDS_PER_KILL;
         let rate = (lines.len() as f64 / seconds).ceil() as u64;
@@ -127,6 +132,7 @@ impl Torture {
         let watcher = Some(Watcher::start(long.output(), Arc::clone(&sent)));
         Ok(Self {
             binary,
+            isolation,
             folder,
             lines,
             random: Random::new(arguments.seed),
@@ -219,7 +225,7 @@ impl Torture {
     }
 
     fn kill_fresh(&mut self, aim: Aim) -> Result<bool> {
-        let workshop = Workshop::new(&self.folder, &format!("fresh-{}", self.attempts))?;
+        let workshop = Workshop::new(&self.folder, &format!("fresh-{}", self.attempts))?.isolated(&self.isolation);
         let first = self.random.below((self.lines.len().saturating_sub(FRESH_ROWS)) as u64) as usize;
         let last = (first + FRESH_ROWS).min(self.lines.len());
         workshop.input(&self.lines[first..last], PARTITIONS)?;

@@ -50,6 +50,8 @@ impl Default for Plan {
 #[derive(Debug)]
 pub(crate) struct Workshop {
     folder: PathBuf,
+    /// Where plugins run, if not where the product runs them by itself.
+    isolation: Option<String>,
 }
 
 impl Workshop {
@@ -61,7 +63,13 @@ impl Workshop {
         }
         std::fs::create_dir_all(folder.join("input"))?;
         std::fs::create_dir_all(folder.join("disk"))?;
-        Ok(Self { folder: folder.canonicalize()? })
+        Ok(Self { folder: folder.canonicalize()?, isolation: None })
+    }
+
+    /// With plugins that run there: `shared` or `process`.
+    pub(crate) fn isolated(mut self, isolation: &str) -> Self {
+        self.isolation = Some(isolation.to_owned());
+        self
     }
 
     /// Writes the input as `partitions` files of JSON lines.
@@ -128,6 +136,9 @@ impl Workshop {
     pub(crate) fn command(&self, binary: &Path) -> Command {
         let mut command = Command::new(binary);
         command.arg("run").arg(self.file()).current_dir(&self.folder);
+        if let Some(isolation) = &self.isolation {
+            command.args(["--isolation", isolation]);
+        }
         command
     }
 

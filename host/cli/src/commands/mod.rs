@@ -16,7 +16,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 
 use tidegate_server::config::{self, HostFile, PipelineFile};
-use tidegate_server::{Host, ServerError};
+use tidegate_server::{Host, Isolation, ServerError};
 
 use crate::args::HostArgs;
 use crate::exit::Exit;
@@ -33,26 +33,31 @@ pub(crate) fn load(path: &Path) -> Result<PipelineFile, Failure> {
 /// Starts the engine with the user's compile cache; without, where it cannot be used. The budgets are those of the host file
 /// that was given or that the environment names.
 pub(crate) fn host(args: &HostArgs) -> Result<Host, Failure> {
+    host_in(args, Isolation::Shared)
+}
+
+/// As [`host`], with plugins in a process of their own also where the host file does not ask for that.
+pub(crate) fn host_in(args: &HostArgs, isolation: Isolation) -> Result<Host, Failure> {
     let named = args.host_file.clone().or_else(|| std::env::var_os(HOST_FILE).map(PathBuf::from));
     // Set and empty is not set.
     let named = named.filter(|path| !path.as_os_str().is_empty());
     let file = named.map(|path| config::load_host(&path).map_err(ServerError::from)).transpose()?;
-    start(file.as_ref())
+    start(file.as_ref(), isolation)
 }
 
 /// As [`host`], where no pipeline is run.
 pub(crate) fn plain_host() -> Result<Host, Failure> {
-    start(None)
+    start(None, Isolation::Shared)
 }
 
-fn start(file: Option<&HostFile>) -> Result<Host, Failure> {
+fn start(file: Option<&HostFile>, isolation: Isolation) -> Result<Host, Failure> {
     if let Some(dir) = cache_dir() {
-        match Host::for_tenants(Some(dir), file) {
+        match Host::isolated(Some(dir), file, isolation) {
             Ok(host) => return Ok(host),
             Err(error) => say(&format!("warning: {error}; compiled plugins are not kept")),
         }
     }
-    Ok(Host::for_tenants(None, file)?)
+    Ok(Host::isolated(None, file, isolation)?)
 }
 
 /// Names the host file where no option does.

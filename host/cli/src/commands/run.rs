@@ -14,7 +14,7 @@ use tidegate_server::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::validate::guarantee_lines;
-use super::{Outcome, host, load};
+use super::{Outcome, host_in, load};
 use crate::args::{ProgressKind, RunArgs};
 use crate::exit::Exit;
 use crate::output::{Failure, print_json_line, say};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &RunArgs) -> Outcome {
 
 /// Runs a pipeline.
 pub(crate) fn run_file(file: &PipelineFile, args: &RunArgs) -> Outcome {
-    let assembled = assemble(&host(&args.host)?, file)?;
+    let assembled = assemble(&host_in(&args.host, args.isolation.into())?, file)?;
     announce(&assembled, args);
     let watch = Arc::new(Watch::new(args));
     let options = options(args, &watch);

@@ -14,8 +14,9 @@ use super::{DirGrant, PipelineFile, SourceKind, tables};
 const WRITTEN_BELOW: [&str; 4] = ["", "_epochs", "_tidegate/sink/staging", "_tidegate/sink/register"];
 
 /// Names of what is kept in a state directory.
-const KEPT_IN_STATE: [&str; 6] = [
+const KEPT_IN_STATE: [&str; 7] = [
     "lock",
+    "lease",
     "control.sock",
     "moved.json",
     "log/00000000000000000001.log",

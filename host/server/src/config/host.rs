@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use tidegate_protocol::ids::SinkId;
+pub use tidegate_wasm::Isolation;
 use tidegate_wasm::{CompileLimits, ConfinementPolicy, HostLimits, TenantLimits, Unit, processors};
 use toml::de::DeTable;
 
@@ -46,16 +47,6 @@ pub struct TenantSection {
     pub limits: TenantLimits,
     /// Where its plugins run.
     pub isolation: Isolation,
-}
-
-/// Where the plugins of a tenant run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Isolation {
-    /// In the process of all.
-    #[default]
-    Shared,
-    /// In a child process of their own.
-    Process,
 }
 
 /// Reads and checks a host file.

@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::host::secrets::SecretRef;
 
 /// One host and port that a plugin may connect to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TcpGrant {
     /// Name or address, as the operator wrote it.
     pub host: String,
@@ -19,13 +20,14 @@ pub struct TcpGrant {
     /// Whom to trust, and what to show.
     pub trust: Trust,
     /// Ranges that are refused otherwise (loopback, private, link-local, …) and granted here.
+    #[serde(with = "nets")]
     pub allow: Vec<IpNet>,
     /// Longest time from the lookup of the name to the end of the TLS handshake.
     pub connect_time: Duration,
 }
 
 /// When TLS begins on a TCP connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TlsStart {
     /// Never.
     Off,
@@ -36,7 +38,7 @@ pub enum TlsStart {
 }
 
 /// Whom a TLS client trusts, and the certificate that it shows.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Trust {
     /// A PEM file with the only roots to trust; `None`: those of the system.
     pub roots: Option<PathBuf>,
@@ -47,7 +49,7 @@ pub struct Trust {
 }
 
 /// Requests that a plugin may send: to one scheme, host and port, below one path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpGrant {
     /// `https` or `http`.
     pub secure: bool,
@@ -62,6 +64,7 @@ pub struct HttpGrant {
     /// Whom to trust, and what to show.
     pub trust: Trust,
     /// Ranges that are refused otherwise and granted here.
+    #[serde(with = "nets")]
     pub allow: Vec<IpNet>,
     /// Speak HTTP/2 only (`true`), or whatever both sides know (`false`; HTTP/1 without TLS).
     pub http2_only: bool,
@@ -76,7 +79,7 @@ pub struct HttpGrant {
 }
 
 /// Credentials that the host adds to requests.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum HttpAuth {
     /// None.
     #[default]
@@ -103,4 +106,20 @@ pub enum HttpAuth {
         /// Of temporary credentials.
         session_token: Option<SecretRef>,
     },
+}
+
+/// Ranges as text, as people write them.
+mod nets {
+    use ipnet::IpNet;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    #[expect(clippy::ptr_arg, reason = "the field's type")]
+    pub(super) fn serialize<S: Serializer>(nets: &Vec<IpNet>, serializer: S) -> Result<S::Ok, S::Error> {
+        nets.iter().map(IpNet::to_string).collect::<Vec<_>>().serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+        let nets = Vec::<String>::deserialize(deserializer)?;
+        nets.iter().map(|net| net.parse().map_err(D::Error::custom)).collect()
+    }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::State;
 use crate::bindings::imported::log::{self, Level};
 use crate::limits::budget;
@@ -13,7 +15,7 @@ use crate::text::{MAX_NAME, Redactor};
 const MAX_FIELDS: usize = 16;
 
 /// How important a line is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LogLevel {
     /// Every detail.
     Trace,

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::State;
 use crate::bindings::imported::metrics;
 use crate::limits::Limits;
@@ -14,7 +16,7 @@ const MAX_METRIC_NAME: usize = 64;
 const MAX_LABEL_VALUE: usize = 100;
 
 /// What happened to a series.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub enum MetricChange {
     /// A counter rose by so much.
     CounterAdd(u64),
@@ -82,7 +84,7 @@ impl PluginMetrics {
     }
 
     /// Passes a change on, or drops it when its name is not legal, or it is of one name or series too many.
-    fn record(&mut self, name: String, mut labels: Vec<(String, String)>, change: MetricChange) {
+    pub(crate) fn record(&mut self, name: String, mut labels: Vec<(String, String)>, change: MetricChange) {
         if !legal_name(&name) || labels.len() > MAX_LABELS || !labels.iter().all(|(name, _)| legal_name(name)) {
             return;
         }

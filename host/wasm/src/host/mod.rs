@@ -1,9 +1,9 @@
 //! What a plugin can call: one small module per service. Adding a service means a module here, a field in
 //! [`State`], and a line in [`link`].
 
-pub(crate) mod http;
 pub(crate) mod cli;
 pub(crate) mod clocks;
+pub(crate) mod http;
 mod io;
 pub(crate) mod ledger;
 pub(crate) mod log;

@@ -6,23 +6,28 @@ use std::fmt;
 use std::io::Read;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use wasmtime::component::Resource;
 
 use super::State;
 use crate::bindings::imported::secrets;
 use crate::bindings::imported::types::{Error, ErrorKind};
+use crate::process::{SecretPlace, child};
 use crate::text::{MAX_NAME, clean};
 
 /// Longest secret, in bytes.
 const MAX_SECRET: u64 = 64 << 10;
 
 /// Where a secret's value is found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SecretRef {
     /// In this environment variable.
     Env(String),
     /// In this file; one newline at its end does not belong to the value.
     File(PathBuf),
+    /// In a child process: with the parent, which knows the place. Cannot be configured.
+    #[doc(hidden)]
+    Parent(SecretPlace),
 }
 
 impl fmt::Display for SecretRef {
@@ -30,6 +35,7 @@ impl fmt::Display for SecretRef {
         match self {
             SecretRef::Env(name) => write!(f, "environment variable {name}"),
             SecretRef::File(path) => write!(f, "file {}", path.display()),
+            SecretRef::Parent(_) => f.write_str("parent process"),
         }
     }
 }
@@ -56,13 +62,24 @@ impl SecretRef {
                 value.truncate(end);
                 Ok(value)
             }
+            SecretRef::Parent(place) => child::read_secret(place),
         }
     }
 }
 
 /// A value behind a handle.
 #[allow(unreachable_pub, reason = "the generated bindings re-export it within this crate")]
-pub struct HostSecret(String);
+pub enum HostSecret {
+    /// Read when it was asked for.
+    Read(String),
+    /// Known to be there; this process gets it when it is revealed.
+    Found {
+        /// Under which name it is granted.
+        name: String,
+        /// Where it is.
+        place: SecretPlace,
+    },
+}
 
 /// The secrets that one instance may ask for.
 #[derive(Clone, Default)]
@@ -76,25 +93,45 @@ impl secrets::Host for State {
             let message = format!("no secret named `{name}` is granted in this role");
             return Ok(Err(super::error(ErrorKind::Denied, "not-granted", message)));
         };
+        if let SecretRef::Parent(place) = place {
+            let found =
+                child::find_secret(place).map(|()| HostSecret::Found { name: name.clone(), place: place.clone() });
+            return match found {
+                Ok(found) => Ok(Ok(self.table.push(found)?)),
+                Err(_) => Ok(Err(unreadable(&name))),
+            };
+        }
         match place.read() {
             Ok(value) => {
                 self.redactor.hide_secret(&value, &name);
-                Ok(Ok(self.table.push(HostSecret(value))?))
+                Ok(Ok(self.table.push(HostSecret::Read(value))?))
             }
             Err(message) => {
                 // Where the operator keeps it is not the plugin's business.
                 self.log.write(super::log::LogLevel::Error, &format!("secret `{name}`: {message}"), &[]);
-                let message = format!("the secret `{name}` is granted and cannot be read; the host's log says why");
-                Ok(Err(super::error(ErrorKind::BadConfig, "secret-unreadable", message)))
+                Ok(Err(unreadable(&name)))
             }
         }
     }
 }
 
+fn unreadable(name: &str) -> Error {
+    let message = format!("the secret `{name}` is granted and cannot be read; the host's log says why");
+    super::error(ErrorKind::BadConfig, "secret-unreadable", message)
+}
+
 impl secrets::HostSecret for State {
     async fn reveal(&mut self, secret: Resource<HostSecret>) -> wasmtime::Result<String> {
         self.meter.check()?;
-        Ok(self.table.get(&secret)?.0.clone())
+        match self.table.get(&secret)? {
+            HostSecret::Read(value) => Ok(value.clone()),
+            HostSecret::Found { name, place } => {
+                let value = child::read_secret(place)
+                    .map_err(|why| wasmtime::Error::msg(format!("the secret `{name}` was there before: {why}")))?;
+                self.redactor.hide_secret(&value, name);
+                Ok(value)
+            }
+        }
     }
 
     async fn drop(&mut self, secret: Resource<HostSecret>) -> wasmtime::Result<()> {

@@ -44,6 +44,13 @@ pub(crate) const TENANT_BYTES_DOWN: &str = "bytes down of the tenant";
 /// Instances of a tenant.
 pub(crate) const TENANT_INSTANCES: &str = "instances of the tenant";
 
+/// The budget of this name, as this process knows it.
+pub(crate) fn known(name: &str) -> Option<&'static str> {
+    const OTHERS: [&str; 6] = [STACK, INSTANCES, TENANT_MEMORY, TENANT_BYTES_UP, TENANT_BYTES_DOWN, TENANT_INSTANCES];
+    let mut all = BUDGETS.iter().flat_map(|budget| budget.names).chain(&OTHERS).copied();
+    all.find(|known| *known == name)
+}
+
 /// What a budget is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {

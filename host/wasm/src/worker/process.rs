@@ -69,6 +69,10 @@ impl WorkerProcess {
         Ok(Ending { status, last_words: self.last_words() })
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn ends_within(&mut self, time: Duration) -> bool {
         if matches!(self.child.try_wait(), Ok(Some(_))) {
             return true;
@@ -79,7 +83,7 @@ impl WorkerProcess {
         matches!(poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&time)), Ok(1))
     }
 
-    fn kill(&mut self) -> io::Result<()> {
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
         // It leads a group, in which are those that it started, if it could.
         if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
             let _ = rustix::process::kill_process_group(group, Signal::KILL);

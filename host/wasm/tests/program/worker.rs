@@ -13,8 +13,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate_protocol::ids::{Epoch, KeyRange, Nonce, PartId, PipelineId, RunId, SinkHash, SinkId};
+use tidegate_protocol::plugin::{Batch, BoxFuture, CallContext, Encoding, External, IntentLog, PluginError};
 use tidegate_wasm::confine::{self, Confinement};
-use tidegate_wasm::{CompileLimits, ComponentCaps, ConfinementPolicy, Runtime, RuntimeOptions, Worker, worker};
+use tidegate_wasm::{
+    BindOptions, CompileLimits, ComponentCaps, ConfinementPolicy, Isolation, Lease, Runtime, RuntimeOptions, Tenant,
+    Worker, builtin, worker,
+};
 
 mod processes;
 
@@ -27,6 +32,7 @@ fn main() {
         ["orphaned"] => say("parent", confine::die_with_parent(1)),
         ["beside", file] => beside(Path::new(file)),
         ["admit", file, policy] => admit(Path::new(file), policy),
+        ["commit", folder] => commit(Path::new(folder)),
         _ => std::process::exit(2),
     }
 }
@@ -124,4 +130,54 @@ fn patient(policy: &str) -> RuntimeOptions {
         caps: ComponentCaps { locals: u64::MAX, total_locals: u64::MAX, ..ComponentCaps::default() },
         ..RuntimeOptions::default()
     }
+}
+
+struct NoIntents;
+
+impl IntentLog for NoIntents {
+    fn intent(&self, _: Option<PartId>, _: External) -> BoxFuture<'_, Result<u64, PluginError>> {
+        Box::pin(async { Ok(0) })
+    }
+
+    fn bound(&self, _: u64, _: String) -> BoxFuture<'_, Result<(), PluginError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Stages a row in a child process, holds the child, and has it commit.
+fn commit(folder: &Path) {
+    let options = RuntimeOptions {
+        worker: Worker::this_program().expect("main asked"),
+        confinement: ConfinementPolicy::IfPossible,
+        isolation: Isolation::Process,
+        ..RuntimeOptions::default()
+    };
+    let runtime = Runtime::new(options).expect("a runtime");
+    let files = runtime.admit("files", builtin::component("files").expect("embedded")).expect("it fits");
+    let tenant = Tenant::default();
+    let lease = Lease::take(&folder.join("lease"), Duration::from_secs(10)).expect("it is free");
+    let mut options = BindOptions { tenant: tenant.clone(), lease: Some(lease), ..BindOptions::new("out") };
+    options.dirs.insert("output".to_owned(), folder.join("output").into());
+    let plugin = files.bind(options).expect("grants fit");
+    let (pipeline, sink) = (PipelineId::new("test").expect("a name"), SinkId::new("out").expect("a name"));
+    let run = RunId { number: 1, nonce: Nonce([1; 10]) };
+    let part = PartId::mint(&pipeline, &sink, run, Epoch(1), 0, 1);
+    let ctx = CallContext { sink_hash: SinkHash::of(&pipeline, &sink), sink, run, config: "{}".into(), attempt: 1 };
+    let tokio = tokio::runtime::Builder::new_current_thread().build().expect("an executor");
+    tokio.block_on(async {
+        let mut writer = plugin.writer(Arc::new(NoIntents)).await.expect("a writer");
+        writer.open(&ctx, KeyRange::ALL, &[]).await.expect("it opens");
+        writer.begin(&ctx, &part).await.expect("it begins");
+        writer.write(&ctx, Batch::new("{}\n".into(), 1, Encoding::JsonLines)).await.expect("it takes a row");
+        let committables = [writer.prepare(&ctx).await.expect("it is staged").committable];
+        let mut committer = plugin.committer().await.expect("a committer");
+        let child = runtime.child_id(&tenant).expect("a child");
+        let pid = i32::try_from(child).ok().and_then(rustix::process::Pid::from_raw).expect("an id");
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).expect("it is ours");
+        let mut commit = std::pin::pin!(committer.commit(&ctx, &[], &committables));
+        std::future::poll_fn(|cx| std::task::Poll::Ready(commit.as_mut().poll(cx).is_pending())).await;
+        say("child", child);
+        say("committing", ());
+        say("committed", commit.await.map_err(|fault| fault.to_string()));
+    });
 }

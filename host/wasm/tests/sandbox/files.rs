@@ -8,12 +8,12 @@ use tidegate_protocol::plugin::{
     Batch, CallContext, Encoding, ErrorKind, FaultKind, FileChunk, Outcome, Plugin, Position, Prepared, Unsealed,
     Visibility,
 };
-use tidegate_wasm::{BindOptions, Runtime, RuntimeOptions, builtin};
+use tidegate_wasm::{BindOptions, Isolation, Runtime, RuntimeOptions, builtin};
 
-use crate::support::{Intents, context, files, observe, part, rows};
+use crate::support::{Intents, both_ways, context, files, observe, part, rows};
 
-fn bind(sink: &str, dir: &Path) -> Arc<dyn Plugin> {
-    let mut options = BindOptions::new(sink);
+fn bind(isolation: Isolation, sink: &str, dir: &Path) -> Arc<dyn Plugin> {
+    let mut options = BindOptions { isolation: Some(isolation), ..BindOptions::new(sink) };
     options.dirs.insert("output".to_owned(), dir.to_owned().into());
     files().bind(options).unwrap()
 }
@@ -57,10 +57,11 @@ fn the_built_in_plugin_names_no_path_of_the_machine_that_built_it() {
     assert!(!String::from_utf8_lossy(bytes).contains(root));
 }
 
-#[tokio::test]
-async fn an_epoch_from_open_to_release() {
+both_ways!(an_epoch_from_open_to_release);
+
+async fn an_epoch_from_open_to_release(isolation: Isolation) {
     let dir = tempfile::tempdir().unwrap();
-    let plugin = bind("out", dir.path());
+    let plugin = bind(isolation, "out", dir.path());
     let ctx = context("out", 1, "{}");
 
     let start = observe(&*plugin, &ctx).await;
@@ -97,11 +98,12 @@ fn piece(number: u32, text: &str, last: bool) -> Batch {
     Batch { encoding: Encoding::Files, file: Some(file), ..rows(text) }
 }
 
-#[tokio::test]
-async fn many_open_files_in_folders_are_staged_and_published_as_one_part() {
+both_ways!(many_open_files_in_folders_are_staged_and_published_as_one_part);
+
+async fn many_open_files_in_folders_are_staged_and_published_as_one_part(isolation: Isolation) {
     const FILES: u32 = 300;
     let dir = tempfile::tempdir().unwrap();
-    let plugin = bind("out", dir.path());
+    let plugin = bind(isolation, "out", dir.path());
     assert!(plugin.description().encodings.contains(&Encoding::Files));
     let ctx = context("out", 1, "{}");
     let mut writer = plugin.writer(Arc::new(Intents::default())).await.unwrap();
@@ -139,10 +141,11 @@ async fn many_open_files_in_folders_are_staged_and_published_as_one_part() {
     assert!(held[2].handles <= held[1].handles && held[2].handles < u64::from(FILES), "{held:?}");
 }
 
-#[tokio::test]
-async fn what_was_never_sealed_is_found_and_given_back() {
+both_ways!(what_was_never_sealed_is_found_and_given_back);
+
+async fn what_was_never_sealed_is_found_and_given_back(isolation: Isolation) {
     let dir = tempfile::tempdir().unwrap();
-    let plugin = bind("out", dir.path());
+    let plugin = bind(isolation, "out", dir.path());
     let ctx = context("out", 1, "{}");
     let prepared = stage(&*plugin, &ctx, 1, 0, &["{}\n"]).await;
 
@@ -167,10 +170,11 @@ async fn what_was_never_sealed_is_found_and_given_back() {
     assert_eq!(published(dir.path()), Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn an_older_run_cannot_publish_after_a_fence() {
+both_ways!(an_older_run_cannot_publish_after_a_fence);
+
+async fn an_older_run_cannot_publish_after_a_fence(isolation: Isolation) {
     let dir = tempfile::tempdir().unwrap();
-    let plugin = bind("out", dir.path());
+    let plugin = bind(isolation, "out", dir.path());
     let (old, new) = (context("out", 1, "{}"), context("out", 2, "{}"));
     let prepared = stage(&*plugin, &old, 1, 0, &["{}\n"]).await;
     let position = observe(&*plugin, &new).await;
@@ -184,11 +188,12 @@ async fn an_older_run_cannot_publish_after_a_fence() {
     assert_eq!(published(dir.path()), Vec::<String>::new());
 }
 
-#[tokio::test]
-async fn b34_two_sinks_with_equal_configuration_share_nothing() {
+both_ways!(b34_two_sinks_with_equal_configuration_share_nothing);
+
+async fn b34_two_sinks_with_equal_configuration_share_nothing(isolation: Isolation) {
     let base = tempfile::tempdir().unwrap();
     let (left_dir, right_dir) = (base.path().join("left"), base.path().join("right"));
-    let (left, right) = (bind("left", &left_dir), bind("right", &right_dir));
+    let (left, right) = (bind(isolation, "left", &left_dir), bind(isolation, "right", &right_dir));
     let (left_ctx, right_ctx) = (context("left", 1, "{}"), context("right", 1, "{}"));
     let prepared = stage(&*left, &left_ctx, 1, 0, &["{\"left\":1}\n"]).await;
     left.committer().await.unwrap().commit(&left_ctx, &[], std::slice::from_ref(&prepared.committable)).await.unwrap();
@@ -203,14 +208,15 @@ async fn b34_two_sinks_with_equal_configuration_share_nothing() {
     assert_eq!(janitor.list_orphans(&right_ctx, "tg-", None).await.unwrap().orphans, vec![]);
 
     // In one directory, too, each sees only what is its own.
-    let shared = bind("right", &left_dir);
+    let shared = bind(isolation, "right", &left_dir);
     assert_eq!(observe(&*shared, &right_ctx).await.last, vec![]);
 }
 
-#[tokio::test]
-async fn a_configuration_that_does_not_fit_is_an_error_of_the_plugin_and_the_instance_lives_on() {
+both_ways!(a_configuration_that_does_not_fit_is_an_error_of_the_plugin_and_the_instance_lives_on);
+
+async fn a_configuration_that_does_not_fit_is_an_error_of_the_plugin_and_the_instance_lives_on(isolation: Isolation) {
     let dir = tempfile::tempdir().unwrap();
-    let plugin = bind("out", dir.path());
+    let plugin = bind(isolation, "out", dir.path());
     let mut writer = plugin.writer(Arc::new(Intents::default())).await.unwrap();
     let fault = writer.open(&context("out", 1, r#"{"no-such-key":1}"#), KeyRange::ALL, &[]).await.unwrap_err();
     assert_eq!(fault.error().map(|e| e.kind), Some(ErrorKind::BadConfig), "{fault}");

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use tidegate_protocol::ids::KeyRange;
 use tidegate_protocol::plugin::{Blame, Call, CallFault, ErrorKind, FaultKind, Outcome, Plugin, Position};
-use tidegate_wasm::{BindOptions, Limits, SecretRef};
+use tidegate_wasm::{BindOptions, Isolation, Limits, SecretRef};
 
-use crate::support::{Intents, Kept, context, hostile, part, rows};
+use crate::support::{Intents, Kept, both_ways, context, hostile, part, rows};
 
 const CANARY: &str = "canary-7c1f-do-not-show";
 
@@ -17,7 +17,7 @@ struct Bound {
     dir: tempfile::TempDir,
 }
 
-fn bind(limits: Limits) -> Bound {
+fn bind(isolation: Isolation, limits: Limits) -> Bound {
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
     std::fs::write(&token, format!("{CANARY}\n")).unwrap();
@@ -26,6 +26,7 @@ fn bind(limits: Limits) -> Bound {
     options.dirs.insert("output".to_owned(), dir.path().join("output").into());
     options.secrets.insert("token".to_owned(), SecretRef::File(token));
     options.limits = limits;
+    options.isolation = Some(isolation);
     options.log = kept.clone();
     options.metrics = kept.clone();
     Bound { plugin: hostile().bind(options).unwrap(), kept, dir }
@@ -66,65 +67,78 @@ async fn fault(bound: &Bound, word: &str) -> CallFault {
     fault
 }
 
-#[tokio::test]
-async fn h01_an_endless_loop_spends_its_cpu_time() {
-    let bound = bind(Limits { cpu_time: Duration::from_millis(500), ..limits() });
+both_ways!(h01_an_endless_loop_spends_its_cpu_time);
+
+async fn h01_an_endless_loop_spends_its_cpu_time(isolation: Isolation) {
+    let bound = bind(isolation, Limits { cpu_time: Duration::from_millis(500), ..limits() });
     assert_eq!(fault(&bound, "loop").await.kind, FaultKind::Budget("cpu time"));
 }
 
-#[tokio::test]
-async fn h01_an_endless_loop_also_ends_with_the_wall_clock() {
-    let bound = bind(Limits { call_time: Duration::from_secs(2), ..limits() });
+both_ways!(h01_an_endless_loop_also_ends_with_the_wall_clock);
+
+async fn h01_an_endless_loop_also_ends_with_the_wall_clock(isolation: Isolation) {
+    let bound = bind(isolation, Limits { call_time: Duration::from_secs(2), ..limits() });
     assert_eq!(fault(&bound, "loop").await.kind, FaultKind::Timeout);
 }
 
-#[tokio::test]
-async fn waiting_in_the_host_spends_no_cpu_time() {
-    let bound = bind(Limits { cpu_time: Duration::from_millis(300), ..limits() });
+both_ways!(waiting_in_the_host_spends_no_cpu_time);
+
+async fn waiting_in_the_host_spends_no_cpu_time(isolation: Isolation) {
+    let bound = bind(isolation, Limits { cpu_time: Duration::from_millis(300), ..limits() });
     assert_eq!(answer(&bound, "naps").await, "rested");
 }
 
-#[tokio::test]
-async fn h06_a_nap_in_the_host_ends_with_the_wall_clock() {
-    let bound = bind(Limits { call_time: Duration::from_secs(2), ..limits() });
+both_ways!(h06_a_nap_in_the_host_ends_with_the_wall_clock);
+
+async fn h06_a_nap_in_the_host_ends_with_the_wall_clock(isolation: Isolation) {
+    let bound = bind(isolation, Limits { call_time: Duration::from_secs(2), ..limits() });
     assert_eq!(fault(&bound, "nap").await.kind, FaultKind::Timeout);
 }
 
-#[tokio::test]
-async fn h04_deep_recursion_spends_the_stack() {
-    assert_eq!(fault(&bind(limits()), "recurse").await.kind, FaultKind::Budget("stack"));
+both_ways!(h04_deep_recursion_spends_the_stack);
+
+async fn h04_deep_recursion_spends_the_stack(isolation: Isolation) {
+    assert_eq!(fault(&bind(isolation, limits()), "recurse").await.kind, FaultKind::Budget("stack"));
 }
 
-#[tokio::test]
-async fn h08_host_calls_are_counted_ours_and_wasis() {
+both_ways!(h08_host_calls_are_counted_ours_and_wasis);
+
+async fn h08_host_calls_are_counted_ours_and_wasis(isolation: Isolation) {
     for word in ["calls", "clocks"] {
-        let bound = bind(Limits { host_calls: 1000, ..limits() });
+        let bound = bind(isolation, Limits { host_calls: 1000, ..limits() });
         assert_eq!(fault(&bound, word).await.kind, FaultKind::Budget("host calls"), "{word}");
     }
 }
 
-#[tokio::test]
-async fn h11_a_memory_hog_spends_its_memory() {
-    let bound = bind(Limits { memory_bytes: 32 << 20, ..limits() });
+both_ways!(h11_a_memory_hog_spends_its_memory);
+
+async fn h11_a_memory_hog_spends_its_memory(isolation: Isolation) {
+    let bound = bind(isolation, Limits { memory_bytes: 32 << 20, ..limits() });
     assert_eq!(fault(&bound, "hog").await.kind, FaultKind::Budget("memory"));
 }
 
-#[tokio::test]
-async fn h14_a_huge_answer_is_refused_before_it_is_copied() {
-    assert_eq!(fault(&bind(limits()), "big-answer").await.kind, FaultKind::Budget("bytes handed to the host"));
+both_ways!(h14_a_huge_answer_is_refused_before_it_is_copied);
+
+async fn h14_a_huge_answer_is_refused_before_it_is_copied(isolation: Isolation) {
+    assert_eq!(
+        fault(&bind(isolation, limits()), "big-answer").await.kind,
+        FaultKind::Budget("bytes handed to the host")
+    );
 }
 
-#[tokio::test]
-async fn h21_handles_that_are_never_dropped_run_out() {
-    let bound = bind(Limits { handles: 100, ..limits() });
+both_ways!(h21_handles_that_are_never_dropped_run_out);
+
+async fn h21_handles_that_are_never_dropped_run_out(isolation: Isolation) {
+    let bound = bind(isolation, Limits { handles: 100, ..limits() });
     let fault = fault(&bound, "handles").await;
     assert_eq!(fault.kind, FaultKind::Budget("handles"), "{fault}");
     assert!(fault.message.contains("open_at < "), "it says where: {fault}");
 }
 
-#[tokio::test]
-async fn h56_panic_and_exit_are_traps_never_success() {
-    let bound = bind(limits());
+both_ways!(h56_panic_and_exit_are_traps_never_success);
+
+async fn h56_panic_and_exit_are_traps_never_success(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     let panicked = fault(&bound, "panic").await;
     assert_eq!(panicked.kind, FaultKind::Trap);
     let lines = bound.kept.lines.lock().unwrap().clone();
@@ -133,18 +147,20 @@ async fn h56_panic_and_exit_are_traps_never_success() {
     assert!(exited.kind == FaultKind::Trap && exited.message.contains("exit"), "{exited}");
 }
 
-#[tokio::test]
-async fn h26_output_becomes_bounded_lines() {
-    let bound = bind(Limits { log_lines: 50, ..limits() });
+both_ways!(h26_output_becomes_bounded_lines);
+
+async fn h26_output_becomes_bounded_lines(isolation: Isolation) {
+    let bound = bind(isolation, Limits { log_lines: 50, ..limits() });
     assert_eq!(answer(&bound, "flood").await, "flooded");
     let lines = bound.kept.lines.lock().unwrap().clone();
     assert_eq!(lines.len(), 51);
     assert!(lines[50].message.contains("log budget spent"), "{:?}", lines[50]);
 }
 
-#[tokio::test]
-async fn h26_output_cannot_forge_lines_or_move_cursors() {
-    let bound = bind(limits());
+both_ways!(h26_output_cannot_forge_lines_or_move_cursors);
+
+async fn h26_output_cannot_forge_lines_or_move_cursors(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     assert_eq!(answer(&bound, "forge").await, "forged");
     let lines = bound.kept.lines.lock().unwrap().clone();
     assert_eq!(lines[0].message, "one\\u{1b}[2J\\u{202e}two");
@@ -153,16 +169,18 @@ async fn h26_output_cannot_forge_lines_or_move_cursors() {
     assert_eq!(lines.iter().map(|line| line.message.matches('x').count()).sum::<usize>(), 10_000);
 }
 
-#[tokio::test]
-async fn h51_nothing_of_the_host_is_there() {
-    let answer = answer(&bind(limits()), "ambient").await;
+both_ways!(h51_nothing_of_the_host_is_there);
+
+async fn h51_nothing_of_the_host_is_there(isolation: Isolation) {
+    let answer = answer(&bind(isolation, limits()), "ambient").await;
     assert!(answer.starts_with("env=0 args=0 stdin=0 "), "{answer}");
     assert!(answer.ends_with("dns=true file=true up=true"), "{answer}");
 }
 
-#[tokio::test]
-async fn h51_random_numbers_and_memory_are_an_instances_own() {
-    let bound = bind(limits());
+both_ways!(h51_random_numbers_and_memory_are_an_instances_own);
+
+async fn h51_random_numbers_and_memory_are_an_instances_own(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     assert_ne!(answer(&bound, "random").await, answer(&bound, "random").await);
     let mut one = bound.plugin.committer().await.unwrap();
     let mut other = bound.plugin.committer().await.unwrap();
@@ -172,14 +190,16 @@ async fn h51_random_numbers_and_memory_are_an_instances_own() {
     assert_eq!(other.observe(&count).await.unwrap().token, "0");
 }
 
-#[tokio::test]
-async fn what_was_not_granted_is_denied() {
-    assert_eq!(answer(&bind(limits()), "ungranted").await, "Some(\"Denied\") true");
+both_ways!(what_was_not_granted_is_denied);
+
+async fn what_was_not_granted_is_denied(isolation: Isolation) {
+    assert_eq!(answer(&bind(isolation, limits()), "ungranted").await, "Some(\"Denied\") true");
 }
 
-#[tokio::test]
-async fn secrets_are_in_no_log_metric_or_message() {
-    let bound = bind(limits());
+both_ways!(secrets_are_in_no_log_metric_or_message);
+
+async fn secrets_are_in_no_log_metric_or_message(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     let fault = ask(&bound, "secret").await.unwrap_err();
     assert_eq!(fault.error().map(|e| e.kind), Some(ErrorKind::Permanent));
     let lines = bound.kept.lines.lock().unwrap().clone();
@@ -191,17 +211,18 @@ async fn secrets_are_in_no_log_metric_or_message() {
     assert!(!all.contains(bound.dir.path().to_str().unwrap()), "{all}");
 }
 
-#[tokio::test]
-async fn h54_long_and_strange_messages_are_cut_and_escaped() {
-    let fault = ask(&bind(limits()), "long-error").await.unwrap_err();
+both_ways!(h54_long_and_strange_messages_are_cut_and_escaped);
+
+async fn h54_long_and_strange_messages_are_cut_and_escaped(isolation: Isolation) {
+    let fault = ask(&bind(isolation, limits()), "long-error").await.unwrap_err();
     let error = fault.error().unwrap();
     assert_eq!(error.code, "code\\u{a}");
     assert!(error.message.starts_with("line\\u{a}break y") && error.message.len() < 4200, "{}", error.message.len());
 }
 
 /// How `prepare` ends.
-async fn prepare_fault(word: &str) -> CallFault {
-    let bound = bind(limits());
+async fn prepare_fault(isolation: Isolation, word: &str) -> CallFault {
+    let bound = bind(isolation, limits());
     let ctx = context("out", 1, &format!(r#"{{"do":"{word}"}}"#));
     let mut writer = bound.plugin.writer(Arc::new(Intents::default())).await.unwrap();
     writer.open(&ctx, KeyRange::ALL, &[]).await.unwrap();
@@ -209,25 +230,28 @@ async fn prepare_fault(word: &str) -> CallFault {
     writer.prepare(&ctx).await.unwrap_err()
 }
 
-#[tokio::test]
-async fn a_committable_with_a_secret_is_malformed() {
-    let fault = prepare_fault("secret-committable").await;
+both_ways!(a_committable_with_a_secret_is_malformed);
+
+async fn a_committable_with_a_secret_is_malformed(isolation: Isolation) {
+    let fault = prepare_fault(isolation, "secret-committable").await;
     assert_eq!(fault.kind, FaultKind::Malformed, "{fault}");
     assert!(!fault.to_string().contains(CANARY));
 }
 
-#[tokio::test]
-async fn what_is_stored_with_every_checkpoint_has_a_bound() {
+both_ways!(what_is_stored_with_every_checkpoint_has_a_bound);
+
+async fn what_is_stored_with_every_checkpoint_has_a_bound(isolation: Isolation) {
     for (word, budget) in [("huge-committable", "bytes of a committable"), ("huge-state", "bytes of a writer state")] {
-        let fault = prepare_fault(word).await;
+        let fault = prepare_fault(isolation, word).await;
         assert_eq!(fault.kind, FaultKind::Budget(budget), "{fault}");
         assert!(fault.message.contains("2 MiB where 1 MiB are allowed"), "{fault}");
     }
 }
 
-#[tokio::test]
-async fn announced_resources_carry_the_part() {
-    let bound = bind(limits());
+both_ways!(announced_resources_carry_the_part);
+
+async fn announced_resources_carry_the_part(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     let ctx = context("out", 1, "{}");
     let intents = Arc::new(Intents::default());
     let mut writer = bound.plugin.writer(intents.clone()).await.unwrap();
@@ -240,16 +264,18 @@ async fn announced_resources_carry_the_part() {
     assert_eq!(writer.prepare(&ctx).await.unwrap().committable.part, part);
 }
 
-#[tokio::test]
-async fn outcomes_are_passed_on_as_they_are_with_a_bounded_pause() {
-    let bound = bind(limits());
+both_ways!(outcomes_are_passed_on_as_they_are_with_a_bounded_pause);
+
+async fn outcomes_are_passed_on_as_they_are_with_a_bounded_pause(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     let outcomes = bound.plugin.committer().await.unwrap().commit(&context("out", 1, "{}"), &[], &[]).await.unwrap();
     assert_eq!(outcomes, [Outcome::Committed, Outcome::Retry(Some(86_400_000)), Outcome::Never]);
 }
 
-#[tokio::test]
-async fn a_call_whose_future_is_dropped_takes_its_instance_with_it() {
-    let bound = bind(limits());
+both_ways!(a_call_whose_future_is_dropped_takes_its_instance_with_it);
+
+async fn a_call_whose_future_is_dropped_takes_its_instance_with_it(isolation: Isolation) {
+    let bound = bind(isolation, limits());
     let mut committer = bound.plugin.committer().await.unwrap();
     for word in ["loop", "nap"] {
         let ctx = context("out", 1, &format!(r#"{{"do":"{word}"}}"#));
@@ -266,7 +292,7 @@ async fn a_call_whose_future_is_dropped_takes_its_instance_with_it() {
 #[test]
 fn calls_need_no_runtime_of_the_callers() {
     // The simplest executor there is.
-    let bound = bind(limits());
+    let bound = bind(Isolation::Shared, limits());
     let waker = std::task::Waker::noop();
     let mut context = std::task::Context::from_waker(waker);
     let mut future = Box::pin(answer(&bound, "nothing"));

@@ -9,4 +9,5 @@ mod files;
 mod hostile;
 mod http;
 mod network;
+mod process;
 mod support;

@@ -7,16 +7,41 @@ use tidegate_protocol::ids::{Epoch, Nonce, PartId, PipelineId, RunId, SinkHash, 
 use tidegate_protocol::plugin::{
     Batch, BoxFuture, CallContext, Encoding, External, IntentLog, Plugin, PluginError, Position,
 };
-use tidegate_wasm::{Admitted, LogLine, LogSink, MetricSample, MetricSink, Runtime, RuntimeOptions, builtin};
+use tidegate_wasm::{
+    Admitted, ConfinementPolicy, LogLine, LogSink, MetricSample, MetricSink, Runtime, RuntimeOptions, Worker, builtin,
+};
 
 #[path = "../../build/guest.rs"]
 mod guest;
 
-/// One runtime for all tests: compiling is the slow part.
+/// One runtime for all tests: compiling is the slow part. Whether this machine can confine is another test's question.
 pub(crate) fn runtime() -> Arc<Runtime> {
     static RUNTIME: OnceLock<Arc<Runtime>> = OnceLock::new();
-    RUNTIME.get_or_init(|| Runtime::new(RuntimeOptions::default()).unwrap()).clone()
+    let options = || RuntimeOptions {
+        worker: Worker::Program(env!("CARGO_BIN_EXE_tidegate-test-worker").into()),
+        confinement: ConfinementPolicy::IfPossible,
+        ..RuntimeOptions::default()
+    };
+    RUNTIME.get_or_init(|| Runtime::new(options()).unwrap()).clone()
 }
+
+/// Two tests of a scenario: in this process, and in a child.
+macro_rules! both_ways {
+    ($scenario:ident) => {
+        mod $scenario {
+            #[tokio::test]
+            async fn in_this_process() {
+                super::$scenario(tidegate_wasm::Isolation::Shared).await;
+            }
+
+            #[tokio::test]
+            async fn in_a_child_process() {
+                super::$scenario(tidegate_wasm::Isolation::Process).await;
+            }
+        }
+    };
+}
+pub(crate) use both_ways;
 
 pub(crate) fn files() -> Admitted {
     static FILES: OnceLock<Admitted> = OnceLock::new();

@@ -5,6 +5,7 @@ mod copying;
 mod idle;
 mod latency;
 mod polars;
+mod process;
 mod scaling;
 mod sink;
 mod typed;
@@ -61,6 +62,7 @@ const GROUPS: &[(&str, &[&str], Measure)] = &[
     ("checkpoints", &["checkpoint-cost-wall", "checkpoint-cost-cpu", "epochs-per-second"], typed::checkpoint_cost),
     ("sandbox", &["sandbox-ratio", "sandbox-ratio-bytes"], sink::sandbox),
     ("sandbox", &["instantiate-p50-us", "idle-instance-mib", "idle-instances"], idle::idle),
+    ("process", &["process-batch-us", "process-batch-ratio"], process::process),
     ("latency", &["barrier-to-visible", "barrier-to-manifest", "latency-epochs"], latency::latency),
     ("flushes", &["flushes-per-epoch"], latency::flushes),
     ("scaling", &["scaling"], scaling::scaling),

@@ -12,15 +12,14 @@ use crate::flights::write_lines;
 use crate::{multiset, product, reader};
 
 /// Mebibytes that each side takes in a round.
-const SINK_MIB: &str = "512";
+pub(super) const SINK_MIB: &str = "512";
 /// How often each side runs in a round; the least counts. What else goes on in the machine can only add to it, at times
 /// more than the sink takes.
-const TRIES: usize = 3;
+pub(super) const TRIES: usize = 3;
 
 /// `sandbox-ratio` with the `files` sink, and `sandbox-ratio-bytes` with a plugin that looks at every byte.
 pub(super) fn sandbox(bench: &mut Bench) -> Result<()> {
-    let program = product::target_directory()?.join("release/sinkbench");
-    ensure!(program.is_file(), "`{}` is missing: cargo build --release -p tidegate-sinkbench", program.display());
+    let program = program()?;
     let input = bench.folder.join("batches.jsonl");
     write_lines(&input, (0..bench.arguments.copies).flat_map(|_| bench.lines.iter()))?;
     let reading = reading_plugin()?;
@@ -37,16 +36,29 @@ pub(super) fn sandbox(bench: &mut Bench) -> Result<()> {
                 *least = taken.min(*least);
             }
             let (native, sandboxed) = (seconds["native"], seconds["sandboxed"]);
-            ensure!(
-                published(&bench.folder.join("native"))? == published(&bench.folder.join("sandboxed"))?,
-                "round {round}: the native and the sandboxed sink published different bytes"
-            );
+            same_output(&bench.folder, "native", "sandboxed").with_context(|| format!("round {round}"))?;
             eprintln!("CPU seconds of the sink {}: native {native:.3}, sandboxed {sandboxed:.3}", plugin.display());
             ratios.push(native / sandboxed);
         }
         bench.figures.show(Figure::median(name, &ratios, Op::AtLeast, must))?;
     }
     std::fs::remove_file(input)?;
+    Ok(())
+}
+
+/// The program that drives a sink alone.
+pub(super) fn program() -> Result<PathBuf> {
+    let program = product::target_directory()?.join("release/sinkbench");
+    ensure!(program.is_file(), "`{}` is missing: cargo build --release -p tidegate-sinkbench", program.display());
+    Ok(program)
+}
+
+/// Both sides must have published the same.
+pub(super) fn same_output(folder: &Path, one: &str, other: &str) -> Result<()> {
+    ensure!(
+        published(&folder.join(one))? == published(&folder.join(other))?,
+        "the sinks {one} and {other} published different bytes"
+    );
     Ok(())
 }
 
@@ -65,8 +77,9 @@ fn reading_plugin() -> Result<PathBuf> {
     Ok(target.join("wasm32-wasip2/release/tidegate_test_reading.wasm"))
 }
 
-/// Runs one side; answers with the CPU seconds it measured around the sink's calls.
-fn run_sink(program: &Path, side: &str, plugin: &Path, input: &Path, folder: &Path) -> Result<f64> {
+/// Runs one side; answers with the seconds it measured around the sink's calls: of the CPU for `native` and `sandboxed`,
+/// of the wall clock for `shared` and `process`.
+pub(super) fn run_sink(program: &Path, side: &str, plugin: &Path, input: &Path, folder: &Path) -> Result<f64> {
     let output = folder.join(side);
     if output.exists() {
         std::fs::remove_dir_all(&output)?;

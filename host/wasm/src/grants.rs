@@ -112,6 +112,16 @@ fn overlap(one: &Path, other: &Path) -> bool {
     }
 }
 
+/// Which of a sink's grants one role gets.
+#[derive(Default)]
+struct Share {
+    dirs: BTreeMap<String, PathBuf>,
+    secrets: GrantedSecrets,
+    ledger: Ledger,
+    tcp: TcpPlaces,
+    http: Vec<Arc<HttpPlace>>,
+}
+
 /// Grants of one sink, checked against what the plugin asks for.
 pub(crate) struct Grants {
     options: BindOptions,
@@ -223,44 +233,25 @@ impl Grants {
         };
         let dirs = self.options.dirs.iter().filter(|(name, _)| asks(GrantKind::Dir.as_str(), name));
         let secrets = self.options.secrets.iter().filter(|(name, _)| asks(GrantKind::Secret.as_str(), name));
-        self.granted(
-            Some(role),
-            dirs.map(|(name, dir)| (name.clone(), dir.path.clone())).collect(),
-            GrantedSecrets(secrets.map(|(name, place)| (name.clone(), place.clone())).collect()),
-            Ledger { intents, part: None },
-            self.tcp
-                .iter()
-                .filter(|(name, _)| asks(GrantKind::Tcp.as_str(), name))
-                .map(|(name, place)| (name.clone(), place.clone()))
-                .collect(),
-            self.http.iter().filter(|place| asks(GrantKind::Http.as_str(), &place.name)).cloned().collect(),
-            &self.options.limits,
-        )
+        let tcp = self.tcp.iter().filter(|(name, _)| asks(GrantKind::Tcp.as_str(), name));
+        let http = self.http.iter().filter(|place| asks(GrantKind::Http.as_str(), &place.name));
+        let share = Share {
+            dirs: dirs.map(|(name, dir)| (name.clone(), dir.path.clone())).collect(),
+            secrets: GrantedSecrets(secrets.map(|(name, place)| (name.clone(), place.clone())).collect()),
+            ledger: Ledger { intents, part: None },
+            tcp: tcp.map(|(name, place)| (name.clone(), place.clone())).collect(),
+            http: http.cloned().collect(),
+        };
+        self.granted(Some(role), share, &self.options.limits)
     }
 
     /// For `describe`: nothing.
     pub(crate) fn for_describe(&self, limits: &Limits) -> Result<Granted, String> {
-        self.granted(
-            None,
-            BTreeMap::new(),
-            GrantedSecrets::default(),
-            Ledger::default(),
-            TcpPlaces::new(),
-            Vec::new(),
-            limits,
-        )
+        self.granted(None, Share::default(), limits)
     }
 
-    fn granted(
-        &self,
-        role: Option<Role>,
-        dirs: BTreeMap<String, PathBuf>,
-        secrets: GrantedSecrets,
-        ledger: Ledger,
-        tcp: TcpPlaces,
-        http: Vec<Arc<HttpPlace>>,
-        limits: &Limits,
-    ) -> Result<Granted, String> {
+    fn granted(&self, role: Option<Role>, share: Share, limits: &Limits) -> Result<Granted, String> {
+        let Share { dirs, secrets, ledger, tcp, http } = share;
         let redactor = Redactor::new(limits.message_bytes);
         for (name, dir) in &dirs {
             redactor.hide_path(&dir.to_string_lossy(), name);

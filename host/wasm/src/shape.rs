@@ -220,7 +220,7 @@ impl Shape {
                 for import in section.clone() {
                     let import = import?;
                     self.name_bytes.see(import.name.name.len() as u64)?;
-                    self.from_elsewhere(import.ty.kind());
+                    self.elsewhere(import.ty.kind());
                 }
             }
             Payload::ComponentExportSection(section) => {
@@ -228,19 +228,19 @@ impl Shape {
                 for export in section.clone() {
                     let export = export?;
                     self.name_bytes.see(export.name.name.len() as u64)?;
-                    self.from_elsewhere(export.kind);
+                    self.elsewhere(export.kind);
                 }
             }
             Payload::ComponentAliasSection(section) => {
                 self.definitions.add(section.count())?;
                 for alias in section.clone() {
                     match alias? {
-                        ComponentAlias::InstanceExport { kind, .. } => self.from_elsewhere(kind),
+                        ComponentAlias::InstanceExport { kind, .. } => self.elsewhere(kind),
                         ComponentAlias::Outer { kind: ComponentOuterAliasKind::CoreModule, .. } => {
-                            self.from_elsewhere(ComponentExternalKind::Module);
+                            self.elsewhere(ComponentExternalKind::Module);
                         }
                         ComponentAlias::Outer { kind: ComponentOuterAliasKind::Component, .. } => {
-                            self.from_elsewhere(ComponentExternalKind::Component);
+                            self.elsewhere(ComponentExternalKind::Component);
                         }
                         _ => {}
                     }
@@ -255,7 +255,7 @@ impl Shape {
     }
 
     /// A module or component enters the index space, and where it was defined is not followed.
-    fn from_elsewhere(&mut self, kind: ComponentExternalKind) {
+    fn elsewhere(&mut self, kind: ComponentExternalKind) {
         let heaviest = self.heaviest;
         let Some(frame) = self.frames.last_mut() else { return };
         match kind {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_component_that_comes_from_elsewhere_counts_as_the_heaviest_one() {
+    fn a_component_that_comes_elsewhere_counts_as_the_heaviest_one() {
         let outer = "(component
             (component $c (core module $m (memory 2)) (core instance (instantiate $m)))
             (component $d (alias outer 1 $c (component $e)) (instance (instantiate $e)))

@@ -32,6 +32,7 @@ pub use wasi::{Response, Upload};
 
 /// A request that has not begun.
 #[derive(Debug, Clone)]
+#[cfg_attr(not(target_family = "wasm"), allow(dead_code, reason = "only a component sends it"))]
 pub struct Request {
     pub(crate) method: String,
     pub(crate) url: String,

@@ -1,7 +1,7 @@
 //! Classes of published advisories about the engine that a plugin can reach, where a plugin of Rust can reach them; the
 //! table of all of them is host/cli/docs/advisories.md.
 
-use tidegate_protocol::plugin::{Call, FaultKind, Plugin};
+use tidegate_protocol::plugin::{Call, FaultKind};
 use tidegate_wasm::{BindOptions, SecretRef};
 
 use crate::support::{context, hostile};

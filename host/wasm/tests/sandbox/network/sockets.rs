@@ -1,5 +1,6 @@
 //! Plain sockets, as the standard library of a plugin's language has them.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::servers::{Authority, End, accept, listen, nobody_came, to_the_end};
-use super::{Names, bind, options, place, secured};
+use super::{Bound, Names, bind, options, place, secured};
 
 /// Hears all, and says it again.
 async fn echo(listener: &TcpListener) -> End {
@@ -18,6 +19,11 @@ async fn echo(listener: &TcpListener) -> End {
     // The client may have gone.
     let _ = stream.write_all(&read).await;
     end
+}
+
+/// A language's runtime looks for directories when it starts; that is counted too, and another matter.
+fn denied_sockets(bound: &Bound) -> BTreeMap<&'static str, u64> {
+    bound.tenant.denied().into_iter().filter(|(what, _)| what.starts_with("wasi:sockets/")).collect()
 }
 
 #[tokio::test]
@@ -33,7 +39,7 @@ async fn sockets_reach_a_granted_name_and_a_granted_address() {
         assert_eq!((said.as_str(), end), ("hello", End::Clean), "{host}");
     }
     assert_eq!(bound.tenant.held("connections"), 0);
-    assert!(bound.tenant.denied().is_empty(), "{:?}", bound.tenant.denied());
+    assert_eq!(denied_sockets(&bound), BTreeMap::new());
 }
 
 #[tokio::test]
@@ -58,7 +64,7 @@ async fn sockets_reach_nothing_else() {
         let said = bound.says(&[&step]).await;
         assert!(!said.contains(' ') && said.chars().all(char::is_alphanumeric), "an error's kind: {step}: {said}");
     }
-    let denied = bound.tenant.denied();
+    let denied = denied_sockets(&bound);
     assert_eq!(
         denied.keys().copied().collect::<Vec<_>>(),
         ["wasi:sockets/ip-name-lookup", "wasi:sockets/tcp", "wasi:sockets/udp"]

@@ -121,6 +121,8 @@
 //!   time between them. `bytes-up` bounds how much, and the grant bounds where to.
 //! - With [`Isolation::Shared`], a bug in wasmtime is a bug of this sandbox. With [`Isolation::Process`] a child is a second
 //!   wall, with two gaps: `describe` runs in this process, once per admission, and there is no filter on system calls.
+//! - A tenant that is held to its share of the processors uses it in pieces of a [`TICK`], several instances at once: calls
+//!   of a neighbour can take milliseconds longer meanwhile.
 //! - A child may write in all directories of its tenant, whatever the role: its instances are kept apart by WASI alone.
 //! - Names are looked up in the child, with the system's resolver, whatever [`BindOptions::resolver`] says.
 

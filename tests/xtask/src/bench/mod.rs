@@ -61,7 +61,7 @@ const GROUPS: &[(&str, &[&str], Measure)] = &[
     ("typed", &["typed-of-polars-json", "typed-of-polars-parquet", "typed-of-polars"], typed::against_polars),
     ("checkpoints", &["checkpoint-cost-wall", "checkpoint-cost-cpu", "epochs-per-second"], typed::checkpoint_cost),
     ("sandbox", &["sandbox-ratio", "sandbox-ratio-bytes"], sink::sandbox),
-    ("sandbox", &["instantiate-p50-us", "idle-instance-mib", "idle-instances"], idle::idle),
+    ("idle", &["instantiate-p50-us", "idle-instance-mib", "idle-instances"], idle::idle),
     ("process", &["process-batch-us", "process-batch-ratio"], process::process),
     ("latency", &["barrier-to-visible", "barrier-to-manifest", "latency-epochs"], latency::latency),
     ("flushes", &["flushes-per-epoch"], latency::flushes),

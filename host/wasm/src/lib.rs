@@ -158,6 +158,7 @@ mod rate;
 mod runtime;
 mod screen;
 mod shape;
+mod sync;
 mod tenant;
 mod text;
 pub mod worker;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use tidegate_protocol::plugin::FaultKind;
@@ -13,6 +13,7 @@ use crate::limits::{TenantLimits, Unit, budget};
 use crate::pace::Pace;
 use crate::quarantine::{MachineTime, Quarantine, QuarantineChange, Quarantined, Time};
 use crate::rate::Rate;
+use crate::sync::lock;
 
 /// A tenant of this process: its name, its budgets, and what it holds and has spent. Clones are the same tenant.
 #[derive(Clone)]
@@ -334,10 +335,6 @@ fn denial(what: &str) -> &'static str {
     const KINDS: [&str; 5] = ["dir", "tcp", "http", "secret", "name"];
     let mut known = crate::screen::WASI_INTERFACES.iter().chain(&KINDS).copied();
     known.find(|known| *known == what).unwrap_or("other")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Something that a tenant holds. Dropped, it is given back.

@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat};
@@ -18,6 +18,8 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat};
 use super::file::SharedFile;
 use super::identity::{self, FileId};
 use super::rights::{Own, Owners};
+
+use crate::sync::lock;
 
 /// Folders deeper than this are counted, and not looked into. Plugins cannot make them.
 const MAX_WALK_DEPTH: usize = 512;
@@ -95,10 +97,6 @@ struct Files {
 
 /// All accounts of the process.
 static ACCOUNTS: Mutex<Vec<(FileId, Weak<Account>)>> = Mutex::new(Vec::new());
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 impl Account {
     /// The account of a directory. Walks through it if nobody in this process has it yet.

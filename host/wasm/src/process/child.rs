@@ -5,7 +5,7 @@ use std::io::{self, BufReader};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc as sync_mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc as sync_mpsc};
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
@@ -29,6 +29,7 @@ use crate::host::secrets::SecretRef;
 use crate::instance::Stragglers;
 use crate::limits::TenantLimits;
 use crate::runtime::{Runtime, RuntimeOptions};
+use crate::sync::lock;
 use crate::tenant::Tenant;
 use crate::worker::frame;
 
@@ -109,10 +110,6 @@ impl Outbox {
         lock(&self.asked).remove(&ask);
         answer.unwrap_or_else(|_| Err(format!("it could not be read within {SECRET_PATIENCE:?}")))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Asks the parent for a secret's value. Blocks. The error says what happened, not where the operator keeps it.

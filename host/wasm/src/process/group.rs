@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use super::child::Settings;
@@ -12,6 +12,7 @@ use super::running::Running;
 use crate::confine::{Confinement, ConfinementPolicy};
 use crate::error::WasmError;
 use crate::instance::Threads;
+use crate::sync::lock;
 use crate::tenant::Tenant;
 use crate::worker::process::WorkerProcess;
 use crate::worker::{Start, Task};
@@ -177,8 +178,4 @@ impl Group {
 
 fn fitting(current: &Option<Arc<Running>>, bond: &Bond) -> Option<Arc<Running>> {
     current.as_ref().filter(|child| child.is_alive() && child.reaches(bond.dirs(), bond.network())).cloned()
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
